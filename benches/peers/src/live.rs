@@ -91,12 +91,13 @@ pub fn cascade(load: u64) -> (f64, f64) {
         })
         .start()
         .expect("a thread");
-    // A bucket of level 1 spans 256 ms, and cascades 255 ms before its first tick.
+    // A bucket of level 1 spans 256 ms, and cascades 255 ms before its first tick. The timer has
+    // begun a little before `start`, so the last part of the bucket stays empty.
     let start = Instant::now();
     let bucket = start + Duration::from_millis(256 * 16);
     let mut random = Random::new();
     for _ in 0..load {
-        let deadline = bucket + Duration::from_micros(1 + random.below(254_000));
+        let deadline = bucket + Duration::from_micros(1 + random.below(200_000));
         timer.add(TimerEntry::at(deadline, None)).expect("there is no limit");
     }
     let begin = bucket - Duration::from_millis(400);

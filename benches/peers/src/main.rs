@@ -9,6 +9,7 @@ mod memory;
 mod operations;
 mod sleeps;
 mod table;
+mod tasks;
 mod threads;
 mod work;
 
@@ -18,6 +19,8 @@ use contenders::{
     TokioDelayQueue,
 };
 use std::error::Error;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 use table::Samples;
@@ -63,21 +66,37 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 7 });
     let mut bench = Bench { options, samples: Samples::default(), round: 0 };
-    // Apart, and first: DelayQueue's virtual clock makes tokio's slower in the whole process.
-    for work in [Bench::on_tokios_clock, Bench::round] {
+    let mut failed = 0;
+    for (name, part) in PARTS {
         for round in 1..=rounds {
-            eprintln!("round {round} of {rounds}");
+            eprintln!("{name}, round {round} of {rounds}");
             bench.round = round;
-            work(&mut bench);
+            // What panics costs its round, and nothing that was measured before.
+            failed +=
+                catch_unwind(AssertUnwindSafe(|| part(&mut bench))).map_or_else(|_| 1, |()| 0);
+        }
+        if !bench.options.json {
+            mem::take(&mut bench.samples).print();
         }
     }
     if bench.options.json {
         bench.samples.print_json()?;
-        return Ok(());
     }
-    bench.samples.print();
-    Ok(())
+    if failed > 0 { Err(format!("{failed} rounds of a part failed").into()) } else { Ok(()) }
 }
+
+/// What is measured and printed by itself, in each round.
+type Part = fn(&mut Bench);
+
+/// tokio's clock comes first: DelayQueue's virtual clock makes it slower in the whole process.
+const PARTS: [(&str, Part); 6] = [
+    ("keys and sleeps", Bench::on_tokios_clock),
+    ("timers", Bench::timers),
+    ("threads", Bench::all_threads),
+    ("operations", Bench::purgatory),
+    ("the real clock", Bench::live),
+    ("under load", Bench::loads),
+];
 
 /// Returns 1, 2, 4, and so on, up to the number of cores.
 fn thread_counts() -> impl Iterator<Item = u64> {
@@ -104,7 +123,7 @@ impl Bench {
         }
     }
 
-    fn round(&mut self) {
+    fn timers(&mut self) {
         self.single::<Tickwheel>("tickwheel");
         self.single::<Local>("LocalTimer");
         #[cfg(feature = "queue")]
@@ -115,18 +134,20 @@ impl Bench {
         self.single::<Nexus>("nexus-timer");
         self.single::<LazyHeap>("lazy heap");
         self.single::<BTree>("btree");
+        if self.wants("W6") && self.round == 1 {
+            self.memory();
+        }
+    }
+
+    fn all_threads(&mut self) {
         if self.wants("W5") {
             self.threads::<Live>("tickwheel");
             self.threads::<LazyHeap>("lazy heap");
             self.threads::<BTree>("btree");
         }
-        self.purgatory();
-        if self.wants("W6") && self.round == 1 {
-            self.memory();
-        }
-        if self.wants("W7") || self.wants("W8") || self.wants("X") {
-            self.live();
-        }
+    }
+
+    fn loads(&mut self) {
         if self.wants("W9") && self.round <= 3 {
             self.under_load::<Live>("tickwheel");
             self.under_load::<DrivenQueue<Heap>>("lazy heap");

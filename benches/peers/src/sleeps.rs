@@ -3,7 +3,7 @@
 //! work that is tasks of tokio.
 
 use crate::contenders::{
-    FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep,
+    Compio, FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep,
 };
 use crate::keyed::{Keyed, Runner};
 use crate::live::Thread;
@@ -29,7 +29,7 @@ const BEFORE: Duration = Duration::from_secs(300);
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Who makes sleeps.
-pub trait Sleeper: Sync {
+pub trait Sleeper: Send + Sync + 'static {
     /// The name of the thread that wakes them.
     const THREAD: &'static str;
 
@@ -139,9 +139,16 @@ impl Bench {
         self.keyed_shared::<KeyedTimer>("tickwheel");
         self.keyed_shared::<SleepingTasks>("tokio tasks + dashmap");
         self.sleeps::<Timer>("tickwheel");
-        self.sleeps::<TokioSleep>("tokio sleep");
+        self.sleeps::<TokioSleep<false>>("tokio sleep");
+        #[cfg(tokio_unstable)]
+        self.sleeps::<TokioSleep<true>>("tokio alternative");
+        self.sleeps::<Compio>("compio");
         self.sleeps::<Pingora>("pingora-timeout");
         self.sleeps::<FuturesTimer>("futures-timer");
+        self.tasks::<Timer>("tickwheel");
+        self.tasks::<TokioSleep<false>>("tokio sleep");
+        #[cfg(tokio_unstable)]
+        self.tasks::<TokioSleep<true>>("tokio alternative");
     }
 
     fn keyed<K: Keyed>(&mut self, who: &'static str) {

@@ -28,7 +28,14 @@ struct Report<'a> {
 fn columns(work: &str) -> &'static [&'static str] {
     match work.as_bytes() {
         [b'K', ..] => &["tickwheel", "KeyedQueue", "DelayQueue + map", "tokio tasks + dashmap"],
-        [b'S', ..] => &["tickwheel", "tokio sleep", "pingora-timeout", "futures-timer"],
+        [b'S', ..] => &[
+            "tickwheel",
+            "tokio sleep",
+            "tokio alternative",
+            "compio",
+            "pingora-timeout",
+            "futures-timer",
+        ],
         _ => &[
             "tickwheel",
             "LocalTimer",

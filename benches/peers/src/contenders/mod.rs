@@ -5,13 +5,15 @@ mod keys;
 #[cfg(feature = "queue")]
 mod queue;
 mod services;
+mod sleepers;
 mod tickwheel;
 
 pub use crates::{HashWheel, Nexus, Queue, TokioDelayQueue};
-pub use keys::{FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep};
+pub use keys::{KeyedTimer, QueueAndMap, SleepingTasks};
 #[cfg(feature = "queue")]
 pub use queue::{KeyedQueue, OnSystemClock};
 pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};
+pub use sleepers::{Compio, FuturesTimer, Pingora, TokioSleep};
 pub use tickwheel::Tickwheel;
 
 use crate::work::Contender;
