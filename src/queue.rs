@@ -12,6 +12,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::mem;
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ const WHEEL_SIZE: usize = 64;
 ///
 /// A queue sleeps on what its maker gives it: a clock, and a function that makes a sleep until a
 /// time of this clock. A struct can have a queue as a field, because its type names no closure. A
-/// queue is `Send` if its keys and values are.
+/// queue is `Send`, or `Sync`, if its keys and values are.
 ///
 /// ```
 /// use std::{future::poll_fn, time::Duration};
@@ -49,13 +50,17 @@ const WHEEL_SIZE: usize = 64;
 ///   values expire in the order of their ticks.
 /// - A key is there until [`poll_expired`](Self::poll_expired) has returned it or it is removed,
 ///   even if its time is up.
-/// - Any deadline is valid. A key that is not there is no error, and no method panics.
+/// - Any deadline is valid. A key that is not there is no error.
 /// - A later deadline costs a single write, and at most one wake-up at the former deadline.
-/// - The task that polled last is woken when the queue gets an earlier deadline, or becomes empty.
+/// - After `Pending` the task is woken when the queue gets an earlier deadline, or becomes empty.
+///   After `Ready(None)` it is woken when something is inserted.
+/// - No method panics unless the caller's code does: the sleep, the clock, or a key's `Hash` or
+///   `Eq`.
 ///
-/// Inserting, removing and moving take constant time on average; the index of keys is rebuilt when
-/// the keys have doubled. Expiring takes constant time for each value, plus one move for each level
-/// of the wheel that the value lay above the finest.
+/// Inserting, removing and moving take constant time on average. The index of keys is rebuilt when
+/// the keys have doubled, or have become few. Expiring takes constant time for each value, plus one
+/// move for each level of the wheel that the value lay above the finest. A queue takes 560 bytes,
+/// and with its first key 4 to 9 KB: the farther the deadline, the more.
 pub struct KeyedQueue<K, V, S = RandomState> {
     clock: Clock,
     /// When tick 0 began.
@@ -64,7 +69,8 @@ pub struct KeyedQueue<K, V, S = RandomState> {
     /// Where the keys are in the timer.
     index: KeyTable<TimerKey>,
     hasher: S,
-    sleep: Pin<Box<dyn Sleep + Send>>,
+    /// Never locked: the lock makes the queue `Sync`, whatever the maker's sleep is.
+    sleep: Mutex<Pin<Box<dyn Sleep + Send>>>,
     /// The tick until which it sleeps; `None` for ever.
     sleeps_until: Option<u64>,
     /// Of the task that has polled last, unless it got something.
@@ -124,9 +130,8 @@ impl<K: Hash + Eq, V> KeyedQueue<K, V> {
     /// Creates an empty queue. `sleep_until` makes a future that completes at a time of `clock`.
     /// The output of that future is ignored. Allocates once for both.
     ///
-    /// With tokio it is `KeyedQueue::new(SystemClock, |at| sleep_until(at.into()))`; the page
-    /// [`guide::runtimes`](crate::guide::runtimes#tokios-paused-clock) has the clock of a paused
-    /// runtime.
+    /// The page [`guide::runtimes`](crate::guide::runtimes#a-keyed-queue-on-tokio) has the clock and
+    /// the sleep of tokio, paused or not.
     #[must_use]
     pub fn new<F>(
         clock: impl Into<Clock>,
@@ -157,14 +162,14 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
             timer: LocalTimer::starting_at(0, WHEEL_SIZE),
             index: KeyTable(HashTable::new()),
             hasher,
-            sleep: Box::pin(Sleeping { make: sleep_until, sleep: None }),
+            sleep: Mutex::new(Box::pin(Sleeping { make: sleep_until, sleep: None })),
             sleeps_until: None,
             waker: None,
         }
     }
 
     /// Adds a key with a value that expires at `when`. If the key is there, replaces its value and
-    /// its deadline, and returns the former value.
+    /// its deadline, and returns the former value; the key that is there stays, as in a `HashMap`.
     pub fn insert(&mut self, key: K, when: impl Into<When>, value: V) -> Option<V> {
         match self.entry(key) {
             Entry::Occupied(mut entry) => {
@@ -195,14 +200,30 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         self.move_if(key, when.into(), |_, _| true)
     }
 
+    /// Brings a key's deadline forward; it never moves to a later one. Returns whether the key was
+    /// there.
+    pub fn hasten<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, when: impl Into<When>) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.move_if(key, when.into(), is_later)
+    }
+
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key was
     /// there.
     pub fn touch<Q: Hash + Eq + ?Sized>(&mut self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
     {
-        let is_later = |former: Instant, new: Option<Instant>| new.is_none_or(|new| new > former);
-        self.move_if(key, when.into(), |former, new| former.is_some_and(|it| is_later(it, new)))
+        self.move_if(key, when.into(), |former, new| is_later(new, former))
+    }
+
+    /// Returns whether a key is there.
+    pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.find(key).is_some()
     }
 
     /// Returns a key's value, if the key is there.
@@ -280,7 +301,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
 
 impl<K, V, S> KeyedQueue<K, V, S> {
     /// Returns the key that expires first, its value and its deadline; the deadline is `None` if no
-    /// key ever expires.
+    /// key ever expires. Within a tick another key may expire before it.
     ///
     /// Takes time proportional to the slots that hold something, and to the keys in the first of
     /// them.
@@ -314,16 +335,28 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     }
 
     /// Shrinks the index to what its keys need. (Values lie in chunks, which are given back as soon
-    /// as they are empty.)
+    /// as they are empty.) An empty queue gives back all that it can.
     pub fn shrink_to_fit(&mut self) {
+        if self.is_empty() {
+            self.timer.clear();
+        }
         self.index.shrink_to_fit();
     }
 
     /// Drops all keys and values.
     pub fn clear(&mut self) {
-        self.timer.clear();
+        drop(self.drain());
+    }
+
+    /// Takes all keys out, with their values and deadlines, in the order of their ticks. They are
+    /// out even if the iterator is dropped.
+    pub fn drain(
+        &mut self,
+    ) -> impl ExactSizeIterator<Item = (K, V, Option<Instant>)> + use<K, V, S> {
         self.index = KeyTable(HashTable::new());
+        let all = self.timer.drain();
         self.wake();
+        all.map(|(_, Queued { key, value, deadline, .. })| (key, value, deadline))
     }
 
     /// Takes the next key out that has expired, first the keys of the first tick.
@@ -333,7 +366,8 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     /// - `Pending`: the task is woken when the first deadline has come, and when the queue gets an
     ///   earlier one or becomes empty.
     ///
-    /// Takes constant time on average. Never blocks.
+    /// Takes constant time on average. Never blocks. Never yields while something is due: on tokio,
+    /// poll it within `tokio::task::coop::cooperative`, which lets other tasks run.
     pub fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<Option<Expired<K, V>>> {
         if let Some(expired) = self.pop() {
             return Poll::Ready(Some(expired));
@@ -346,7 +380,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         if self.is_empty() {
             return Poll::Ready(None);
         }
-        if self.sleep.as_mut().poll(context).is_ready() {
+        if self.sleep().poll(context).is_ready() {
             // The deadline has come meanwhile, or the sleep has ended early by the clock.
             self.sleep_until(None);
             match self.pop() {
@@ -357,12 +391,17 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         Poll::Pending
     }
 
+    fn sleep(&mut self) -> Pin<&mut (dyn Sleep + Send)> {
+        self.sleep.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
+    }
+
     /// Begins another sleep, unless that is the one that lasts.
     fn sleep_until(&mut self, tick: Option<u64>) {
         if tick != self.sleeps_until {
             self.sleeps_until = tick;
             let start_of = |tick| self.origin.checked_add(Duration::from_millis(tick));
-            self.sleep.as_mut().reset(tick.and_then(start_of));
+            let until = tick.and_then(start_of);
+            self.sleep().reset(until);
         }
     }
 
@@ -382,11 +421,12 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         deadline.map_or(u64::MAX, |at| after(at).0.div_ceil(TICK_NS))
     }
 
-    fn add(&mut self, hash: u32, key: K, when: When, value: V) {
+    fn add(&mut self, hash: u32, key: K, when: When, value: V) -> TimerKey {
         let deadline = self.clock.deadline_of(when);
         let at = self.timer.add(self.tick_of(deadline), Queued { key, value, deadline, hash });
         self.index.insert(hash, at);
         self.wake_if_earlier();
+        at
     }
 
     #[inline]
@@ -434,6 +474,11 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     }
 }
 
+/// Returns whether a deadline comes after another one; `None` is never.
+fn is_later(deadline: Option<Instant>, other: Option<Instant>) -> bool {
+    other.is_some_and(|other| deadline.is_none_or(|deadline| deadline > other))
+}
+
 /// Nothing in it is pinned but the sleep, which has a box of its own.
 impl<K, V, S> Unpin for KeyedQueue<K, V, S> {}
 
@@ -472,6 +517,12 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
         self.queue.timer.get(self.at).expect("the entry borrows the queue")
     }
 
+    /// Returns the key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.queued().key
+    }
+
     /// Returns the value.
     #[must_use]
     pub fn get(&self) -> &V {
@@ -502,16 +553,18 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
     }
 }
 
-impl<K, V, S> VacantEntry<'_, K, V, S> {
+impl<'a, K, V, S> VacantEntry<'a, K, V, S> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// Adds the key with a value that expires at `when`.
-    pub fn insert(self, when: impl Into<When>, value: V) {
-        self.queue.add(self.hash, self.key, when.into(), value);
+    /// Adds the key with a value that expires at `when`, and returns the value.
+    pub fn insert(self, when: impl Into<When>, value: V) -> &'a mut V {
+        let at = self.queue.add(self.hash, self.key, when.into(), value);
+        let queued = self.queue.timer.get_mut(at);
+        &mut queued.expect("it was added, and the entry borrows the queue").value
     }
 }
 

@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 pub enum When {
     /// This long after the call that is given it. [`Duration::MAX`] is never.
     After(Duration),
-    /// At this time of the timer's clock, or at once if that has passed. A time before the timer
-    /// was built counts as the moment at which it was built. The clock need not be read.
+    /// At this time of the clock, or at once if that has passed. For a timer, a time before the
+    /// timer was built counts as the moment at which it was built. The clock need not be read.
     At(Instant),
     /// Not at all: it waits until it is cancelled or moved. So does what would expire more than
     /// 584 years after the timer was built.
@@ -116,9 +116,10 @@ impl Clock {
     /// notices a leap before that: the sleep has to follow the clock.
     ///
     /// # What `read` may do
-    /// `read` is called by every thread that uses the timer, and under its locks. It must be quick,
-    /// and it must not use the timer. A panic in it passes to the caller, and what that call was
-    /// about may be lost. The reaper counts and reports the panic, rests for a moment, and goes on.
+    /// `read` is called by every thread that uses the timer, and under its locks; for a keyed queue
+    /// only by the task that owns it. It must be quick, and it must not use the timer. A panic in
+    /// it passes to the caller, and what that call was about may be lost. The reaper counts and
+    /// reports the panic, rests for a moment, and goes on.
     #[must_use]
     pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         Clock(Kind::Reading(Arc::new(read)))

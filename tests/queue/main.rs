@@ -116,7 +116,7 @@ fn a_key_that_is_not_there_is_no_error() {
     let queue = &mut fixture.queue;
     queue.insert(1, MS, 1);
     assert_eq!((queue.remove(&1), queue.remove(&1), queue.remove(&2)), (Some(1), None, None));
-    assert!(!queue.touch(&1, MS) && !queue.reschedule(&1, MS));
+    assert!(!queue.touch(&1, MS) && !queue.hasten(&1, MS) && !queue.reschedule(&1, MS));
     assert_eq!((queue.get(&1), queue.deadline(&1)), (None, None));
     assert_eq!(queue.get_mut(&1), None);
     assert!(queue.peek().is_none() && queue.iter().next().is_none() && queue.is_empty());
@@ -207,18 +207,35 @@ fn what_never_expires_is_there_and_wakes_nobody() {
     assert_eq!(fixture.queue.deadline(&2), None);
 }
 
-/// A struct has it as a field, and its task is moved to another thread.
+/// A struct has it as a field, and its task is moved to another thread, or looks at it while it
+/// waits.
 #[test]
-fn a_queue_is_send_if_its_values_are_and_they_need_not_be() {
+fn a_queue_is_send_and_sync_if_its_values_are_and_they_need_not_be() {
     struct Calls(KeyedQueue<u64, String>);
-    fn is_send<T: Send>(value: T) -> T {
+    fn is_shared<T: Send + Sync>(value: T) -> T {
         value
     }
     let calls = Calls(KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>()));
-    assert!(is_send(calls).0.is_empty());
+    assert!(is_shared(calls).0.is_empty());
     let mut local = KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>());
     local.insert(1, MS, std::rc::Rc::new(1));
     assert_eq!(local.iter().map(|(_, value, _)| **value).sum::<i32>(), 1);
+}
+
+#[test]
+fn what_is_drained_comes_in_the_order_of_its_ticks_and_is_gone_at_once() {
+    let mut fixture = Fixture::new();
+    let start = fixture.clock.now();
+    for (key, ms) in [(1, 70), (2, 3), (3, 5_000)] {
+        fixture.queue.insert(key, ms * MS, "value");
+    }
+    fixture.queue.insert(4, When::Never, "value");
+    let drained: Vec<_> = fixture.queue.drain().map(|(key, _, deadline)| (key, deadline)).collect();
+    let at = |ms: u32| Some(start + ms * MS);
+    assert_eq!(drained, [(2, at(3)), (1, at(70)), (3, at(5_000)), (4, None)]);
+    fixture.queue.insert(1, MS, "another");
+    drop(fixture.queue.drain());
+    assert_eq!((fixture.queue.len(), fixture.queue.get(&1)), (0, None));
 }
 
 #[test]

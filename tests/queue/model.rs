@@ -5,6 +5,7 @@ use crate::Fixture;
 use crate::times::{Config, How, Moment, NEVER, Span};
 use quickcheck::{Arbitrary, Gen};
 use std::collections::BTreeMap;
+use std::mem;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use tickwheel::When;
@@ -63,32 +64,19 @@ impl Run {
             Step::InsertIfAbsent(key, span, how) => {
                 let (when, deadline) = self.when(span, how);
                 self.values += 1;
-                if let Entry::Vacant(entry) = self.fixture.queue.entry(key) {
-                    entry.insert(when, self.values);
-                    assert!(self.expect(key, deadline).is_none());
+                match self.fixture.queue.entry(key) {
+                    Entry::Vacant(entry) => {
+                        assert_eq!(*entry.insert(when, self.values), self.values);
+                        assert!(self.expect(key, deadline).is_none());
+                    }
+                    Entry::Occupied(entry) => assert_eq!(*entry.key(), key),
                 }
             }
             Step::Remove(key) => {
                 let expected = self.model.remove(&key).map(|expected| expected.value);
                 assert_eq!(self.fixture.queue.remove(&key), expected);
             }
-            Step::Touch(key, span, how) => {
-                let (when, deadline) = self.when(span, how);
-                let expected = self.model.get_mut(&key);
-                assert_eq!(self.fixture.queue.touch(&key, when), expected.is_some());
-                if let Some(expected) = expected.filter(|it| it.deadline < deadline) {
-                    expected.deadline = deadline;
-                }
-            }
-            Step::Reschedule(key, span, how) => {
-                let (when, deadline) = self.when(span, how);
-                let expected = self.model.get_mut(&key);
-                assert_eq!(self.fixture.queue.reschedule(&key, when), expected.is_some());
-                if let Some(expected) = expected {
-                    expected.deadline = deadline;
-                    expected.was_over = deadline <= self.now.nanos;
-                }
-            }
+            Step::Change(change, key, span, how) => self.change(change, key, span, how),
             Step::Move(span) => {
                 let to = self.moment(span).saturating_sub(self.now.nanos);
                 self.fixture.clock.advance(Duration::from_nanos(to));
@@ -101,12 +89,37 @@ impl Run {
                 self.poll();
                 return self.compare(self.first(), false);
             }
-            Step::Clear => {
-                self.fixture.queue.clear();
-                self.model.clear();
+            Step::Drain => {
+                let drained = self.fixture.queue.drain().map(|(key, value, _)| (key, value));
+                let model = mem::take(&mut self.model);
+                let expected: BTreeMap<_, _> =
+                    model.into_iter().map(|(key, it)| (key, it.value)).collect();
+                assert_eq!(drained.collect::<BTreeMap<_, _>>(), expected);
             }
         }
         self.compare(before, was_any);
+    }
+
+    fn change(&mut self, change: Change, key: u32, span: Span, how: How) {
+        let (when, deadline) = self.when(span, how);
+        let queue = &mut self.fixture.queue;
+        let was_there = match change {
+            Change::Touch => queue.touch(&key, when),
+            Change::Hasten => queue.hasten(&key, when),
+            Change::Reschedule => queue.reschedule(&key, when),
+        };
+        let expected = self.model.get_mut(&key);
+        assert_eq!(was_there, expected.is_some());
+        let Some(expected) = expected else { return };
+        let is_changed = match change {
+            Change::Touch => deadline > expected.deadline,
+            Change::Hasten => deadline < expected.deadline,
+            Change::Reschedule => true,
+        };
+        if is_changed {
+            expected.deadline = deadline;
+            expected.was_over = deadline <= self.now.nanos;
+        }
     }
 
     fn expect(&mut self, key: u32, deadline: u64) -> Option<Expected> {
@@ -194,6 +207,7 @@ impl Run {
         for key in 0..KEYS {
             let expected = self.model.get(&key);
             assert_eq!(self.fixture.queue.get(&key), expected.map(|expected| &expected.value));
+            assert_eq!(self.fixture.queue.contains(&key), expected.is_some());
             let deadline = expected.and_then(|expected| instant(expected.deadline));
             assert_eq!(self.fixture.queue.deadline(&key), deadline);
         }
@@ -210,15 +224,21 @@ fn a_queue_does_what_the_model_says_after_every_step() {
 }
 
 #[derive(Clone, Copy, Debug)]
+enum Change {
+    Touch,
+    Hasten,
+    Reschedule,
+}
+
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Insert(u32, Span, How),
     InsertIfAbsent(u32, Span, How),
     Remove(u32),
-    Touch(u32, Span, How),
-    Reschedule(u32, Span, How),
+    Change(Change, u32, Span, How),
     Move(Span),
     Poll,
-    Clear,
+    Drain,
 }
 
 impl Arbitrary for Step {
@@ -229,11 +249,12 @@ impl Arbitrary for Step {
             0..=7 => Step::Insert(key, span, how),
             8..=10 => Step::InsertIfAbsent(key, span, how),
             11..=13 => Step::Remove(key),
-            14..=17 => Step::Touch(key, span, how),
-            18..=21 => Step::Reschedule(key, span, how),
+            14..=16 => Step::Change(Change::Touch, key, span, how),
+            17..=18 => Step::Change(Change::Hasten, key, span, how),
+            19..=21 => Step::Change(Change::Reschedule, key, span, how),
             22..=25 => Step::Move(span),
             26..=30 => Step::Poll,
-            _ => Step::Clear,
+            _ => Step::Drain,
         }
     }
 }
