@@ -130,8 +130,8 @@ impl<K: Hash + Eq, V> KeyedQueue<K, V> {
     /// Creates an empty queue. `sleep_until` makes a future that completes at a time of `clock`.
     /// The output of that future is ignored. Allocates once for both.
     ///
-    /// The page [`guide::runtimes`](crate::guide::runtimes#a-keyed-queue-on-tokio) has the clock and
-    /// the sleep of tokio, paused or not.
+    /// The page [`guide::runtimes`](crate::guide::runtimes#a-keyed-queue-on-tokio) has the clock
+    /// and the sleep of tokio, paused or not.
     #[must_use]
     pub fn new<F>(
         clock: impl Into<Clock>,
@@ -335,11 +335,8 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     }
 
     /// Shrinks the index to what its keys need. (Values lie in chunks, which are given back as soon
-    /// as they are empty.) An empty queue gives back all that it can.
+    /// as they are empty; [`clear`](Self::clear) gives everything back.)
     pub fn shrink_to_fit(&mut self) {
-        if self.is_empty() {
-            self.timer.clear();
-        }
         self.index.shrink_to_fit();
     }
 
@@ -421,12 +418,11 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         deadline.map_or(u64::MAX, |at| after(at).0.div_ceil(TICK_NS))
     }
 
-    fn add(&mut self, hash: u32, key: K, when: When, value: V) -> TimerKey {
+    fn add(&mut self, hash: u32, key: K, when: When, value: V) {
         let deadline = self.clock.deadline_of(when);
         let at = self.timer.add(self.tick_of(deadline), Queued { key, value, deadline, hash });
         self.index.insert(hash, at);
         self.wake_if_earlier();
-        at
     }
 
     #[inline]
@@ -553,18 +549,16 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
     }
 }
 
-impl<'a, K, V, S> VacantEntry<'a, K, V, S> {
+impl<K, V, S> VacantEntry<'_, K, V, S> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// Adds the key with a value that expires at `when`, and returns the value.
-    pub fn insert(self, when: impl Into<When>, value: V) -> &'a mut V {
-        let at = self.queue.add(self.hash, self.key, when.into(), value);
-        let queued = self.queue.timer.get_mut(at);
-        &mut queued.expect("it was added, and the entry borrows the queue").value
+    /// Adds the key with a value that expires at `when`.
+    pub fn insert(self, when: impl Into<When>, value: V) {
+        self.queue.add(self.hash, self.key, when.into(), value);
     }
 }
 
