@@ -39,7 +39,7 @@
 //! | one thread with its own loop and its own count of time | [`LocalTimer`] |
 //!
 //! All but `KeyedQueue` and `LocalTimer` run on a [`Timer`], and any number of them can share one.
-//! **[The guide](guide) shows each with an example**, and has pages for users of other timers,
+//! **[The guide](guide) has an example for each job**, and pages for users of other timers,
 //! runtimes and purgatories.
 //!
 //! | choose | by |
