@@ -1,5 +1,5 @@
-//! Timers by key: tickwheel's on the system's clock with the reaper running, tokio-util's DelayQueue
-//! with a map from key to task, and for each key a task that sleeps.
+//! Timers by key: tickwheel's on the system's clock with the reaper running; tokio-util's
+//! DelayQueue with a map from key to task; and for each key a task that sleeps.
 
 use crate::keyed::{BATCH, Keyed, Threads, add_key};
 use crate::sleeps::Tokio;
