@@ -1,6 +1,6 @@
 //! A node: how it is set up and started, and its face, which schedules, cancels, looks.
 
-pub(crate) mod bulk;
+mod bulk;
 
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
@@ -227,8 +227,6 @@ impl Due {
     /// last clone was dropped, or its timers lie in another kind of store. It ends as if this were
     /// no clone, as long as it is not kept: ask for it in each call.
     ///
-    /// Of a [`Sharded`](crate::Sharded) node it is the node on the primary that has this timer.
-    ///
     /// ```
     /// use std::time::Duration;
     /// use tickwheel_durable::store::Store; // Or `Sqlite`, or `Postgres`.
@@ -280,7 +278,9 @@ impl<S: Store> Durable<S> {
     /// [`Error::Refused`]: nothing was scheduled; [`Error::Uncertain`]: it may have been;
     /// [`Error::Closed`] after a drain.
     pub async fn schedule(&self, entry: Entry) -> Result<Scheduled, Error> {
-        self.schedule_row(self.row(entry)?).await
+        let row = self.row(entry)?;
+        self.check_open()?;
+        self.inner.schedules.call(row).await
     }
 
     /// Schedules many timers, in batches of 1,000 or of 1 MiB, each committed as one but for keys
@@ -291,13 +291,15 @@ impl<S: Store> Durable<S> {
     /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed, and
     /// of that one what nobody had locked; a bad entry is found before anything is.
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
-        self.check_open()?;
         let rows = entries.into_iter().map(|entry| self.row(entry));
         let mut rows = rows.collect::<Result<Vec<NewRow>, Error>>()?;
         let mut answers = Vec::with_capacity(rows.len());
         while !rows.is_empty() {
-            let batch = rows.drain(..fitting_rows(rows.iter())).collect();
-            answers.extend(self.schedule_batch(batch).await?);
+            self.check_open()?;
+            let (node, batch) = (&self.inner.node, rows.drain(..fitting_rows(rows.iter())));
+            let batch: Vec<NewRow> = batch.collect();
+            let some = schedule(node, batch.clone()).await?;
+            answers.extend(look_again(&node.timer, |it| schedule(node, it), batch, some).await?);
         }
         Ok(answers)
     }
@@ -396,20 +398,6 @@ impl<S: Store> Durable<S> {
         &self.inner.node.store
     }
 
-    /// Schedules a row, in a batch with those of others.
-    pub(crate) async fn schedule_row(&self, row: NewRow) -> Result<Scheduled, Error> {
-        self.check_open()?;
-        self.inner.schedules.call(row).await
-    }
-
-    /// Schedules rows of which no two have the same key.
-    pub(crate) async fn schedule_batch(&self, rows: Vec<NewRow>) -> Result<Vec<Scheduled>, Error> {
-        self.check_open()?;
-        let node = &self.inner.node;
-        let answers = schedule(node, rows.clone()).await?;
-        look_again(&node.timer, |rows| schedule(node, rows), rows, answers).await
-    }
-
     pub(crate) fn row(&self, entry: Entry) -> Result<NewRow, Error> {
         entry.check()?;
         let id = draw();
@@ -465,7 +453,7 @@ impl<S: Store> fmt::Debug for Durable<S> {
 
 /// Hashes a key, the same at all times and everywhere: FNV-1a, whose low bits are mixed well enough
 /// to choose a slot. Another one would not find what is stored.
-pub(crate) fn hash(key: &str) -> u64 {
+fn hash(key: &str) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     key.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }

@@ -477,9 +477,6 @@ pub enum Error {
     BadName(String),
     /// A payload is longer than 1 MiB: keep it elsewhere, and schedule its name.
     PayloadTooLong(usize),
-    /// The slot of a key is served by another primary, or on its way there: nothing was done. See
-    /// [`Sharded`](crate::Sharded).
-    Moved,
     /// The timer's row is no longer this claim's: another node has claimed it since. Roll back.
     Fenced,
     /// The node was drained or dropped, or the `tickwheel` timer was shut down.
@@ -507,7 +504,6 @@ impl fmt::Display for Error {
             }
             Error::BadName(told) => f.write_str(told),
             Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),
-            Error::Moved => f.write_str("another primary serves this slot, or will soon"),
             Error::Fenced => f.write_str("another node has claimed the timer since"),
             Error::Closed => f.write_str("the node was drained, or its timer shut down"),
         }

@@ -20,8 +20,6 @@ mod entry;
 mod models;
 mod node;
 mod series;
-#[cfg(feature = "postgres")]
-mod sharded;
 pub mod store;
 
 /// The locks and tasks of a node: std's and tokio's. With `--cfg tickwheel_model` the code that is
@@ -55,7 +53,5 @@ pub use crate::entry::{
 };
 pub use crate::node::stats::{Lateness, Stats};
 pub use crate::series::{Missed, Series};
-#[cfg(feature = "postgres")]
-pub use crate::sharded::Sharded;
 #[doc(inline)]
 pub use crate::store::StoreTime;

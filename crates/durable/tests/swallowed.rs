@@ -10,9 +10,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tickwheel::Timer;
 use tickwheel_durable::store::{NodeId, Store};
-use tickwheel_durable::{Durable, Entry, Error, OpenStore, Outcome, Sharded, StoreTime};
+use tickwheel_durable::{Durable, Error, OpenStore, StoreTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -96,44 +95,4 @@ async fn one_that_makes_the_tables_stops_nobody() {
     let making = standing(open(proxy(&server, "CREATE SCHEMA", &asked).await), &asked).await;
     ends(open(server.config())).await.unwrap();
     ends(making).await.expect_err("its transaction was ended");
-}
-
-async fn sharded(primaries: [Config; 2]) -> Sharded {
-    let timer = Timer::builder().start().unwrap();
-    let primary = |config| Durable::postgres(config).namespace("moved");
-    let handler = |_| async { Outcome::Done };
-    Sharded::start(primaries.map(primary).into(), &timer, handler).await.unwrap()
-}
-
-/// Seen to fail: it held the lock for which all writers wait; or rows of slots, for which each node
-/// waited that started; or a pause, for which claims wait.
-#[tokio::test]
-async fn a_mover_that_gets_no_answer_stops_nobody() {
-    let servers = [Server::start(&["fsync=off"]).unwrap(), Server::start(&["fsync=off"]).unwrap()];
-    let primaries = servers.each_ref().map(Server::config);
-    let node = sharded(primaries.clone()).await;
-    node.move_slots(512..1_024, 1).await.unwrap();
-    node.pause(Some("paused"), Duration::from_secs(3_600)).await.unwrap();
-    let words =
-        [(0, "LOCK TABLE"), (1, "epoch = greatest(epoch"), (1, "pause SET until = greatest")];
-    for (at, word) in words {
-        let (asked, mut others) = (Arc::default(), primaries.clone());
-        others[at] = proxy(&servers[at], word, &asked).await;
-        let mover = sharded(others).await;
-        let _moving = standing(mover.move_slots(0..1, 1), &asked).await;
-        let node = sharded(primaries.clone()).await;
-        let keys = (0..10).map(|n| n.to_string());
-        let entries = keys.clone().map(|key| Entry::keyed(key, Duration::ZERO, ""));
-        node.schedule_many(entries.collect()).await.unwrap();
-        for key in keys {
-            let fired = async {
-                while node.get(&key).await.unwrap().is_some() {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            };
-            ends(fired).await;
-        }
-    }
-    ends(node.move_slots(0..1, 1)).await.unwrap();
-    assert_eq!(node.map().await.unwrap()[..2], [Some(1), Some(0)]);
 }

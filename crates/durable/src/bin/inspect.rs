@@ -1,7 +1,6 @@
 //! Looks at the timers of a namespace: who owns them, what is due when, which are dead.
 
 use clap::Parser;
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,9 +19,9 @@ use tokio_postgres::{Client, Config, NoTls};
 #[derive(Parser)]
 struct Options {
     /// An SQLite file, which no node has open meanwhile. Or how to connect: "host=localhost
-    /// user=app", or a URL; all primaries of the namespace, if there are several.
+    /// user=app", or a URL.
     #[arg(required_unless_present = "print_migration", value_parser = target)]
-    targets: Vec<Target>,
+    target: Option<Target>,
     /// Whose timers; a file has one namespace.
     #[arg(long, default_value = "default")]
     namespace: String,
@@ -174,63 +173,57 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
         print!("{}", migration(&options.schema, from)?);
         return Ok(());
     }
-    if let [Target::File(path)] = &options.targets[..] {
-        let file = Durable::sqlite(path).store();
-        let file = if options.writes() { file } else { file.read_only() };
-        let file = file.open().await.map_err(|error| match error.to_string() {
-            told if told.contains("has the file open") => {
-                format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`")
-            }
-            told => told,
-        })?;
-        return tell(&[file], options).await;
-    }
-    let mut primaries = Vec::new();
-    for (number, target) in options.targets.iter().enumerate() {
-        let Target::Server(server) = target else { return Err("a file is looked at alone".into()) };
-        let (client, store) = open(server, options).await?;
-        if !options.writes() {
-            owners(number, &client, &store, options).await?;
+    match &options.target {
+        None => {}
+        Some(Target::File(path)) => {
+            let file = Durable::sqlite(path).store();
+            let file = if options.writes() { file } else { file.read_only() };
+            let file = file.open().await.map_err(|error| match error.to_string() {
+                told if told.contains("has the file open") => {
+                    format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`")
+                }
+                told => told,
+            })?;
+            tell(&file, options).await?;
         }
-        primaries.push(store);
+        Some(Target::Server(server)) => {
+            let (client, store) = open(server, options).await?;
+            if !options.writes() {
+                owners(&client, &store, options).await?;
+            }
+            tell(&store, options).await?;
+        }
     }
-    tell(&primaries, options).await
+    Ok(())
 }
 
-async fn tell<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn Error>> {
+async fn tell(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(id) = options.requeue {
-        return requeue(stores, id).await;
+        return requeue(store, id).await;
     }
     if let Some(tag) = &options.requeue_tag {
-        return requeue_tag(stores, tag).await;
+        return requeue_tag(store, tag).await;
     }
     // It would count all of them.
     if options.tag.is_none() && options.key_prefix.is_none() {
-        histogram(stores, options.ahead).await?;
+        histogram(store, options.ahead).await?;
     }
-    list(stores, options).await
+    list(store, options).await
 }
 
 /// Lists pauses, what is due next, and what is dead.
-async fn list<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn Error>> {
-    let (mut next, mut dead) = (Vec::new(), Vec::new());
-    let mut paused: BTreeMap<Option<String>, StoreTime> = BTreeMap::new();
-    for store in stores {
-        for Paused { tag, until, .. } in store.pauses().await? {
-            let latest = paused.entry(tag).or_default();
-            *latest = until.max(*latest);
-        }
-        next.extend(store.list(options.search_next()).await?);
-        dead.extend(store.dead(options.search_dead()).await?);
-    }
+async fn list(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error>> {
+    let mut pauses = store.pauses().await?;
+    pauses.sort();
+    let next = store.list(options.search_next()).await?;
+    let dead = store.dead(options.search_dead()).await?;
     let now = StoreTime::from(SystemTime::now());
-    for (tag, until) in paused {
+    for Paused { tag, until, .. } in pauses {
         let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
         println!("paused: {which}, for {} s", until.since(now).as_secs());
     }
     println!("\nwhat is due next: {}", if next.is_empty() { "nothing" } else { "" });
-    next.sort_by_key(|timer| timer.at);
-    for timer in next.into_iter().take(options.limit as usize) {
+    for timer in next {
         let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
         let when = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
         let state = if timer.running { "a handler has it" } else { "" };
@@ -238,8 +231,7 @@ async fn list<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
         println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
     }
     println!("\ndead timers, the oldest first: {}", if dead.is_empty() { "none" } else { "" });
-    dead.sort_by_key(|timer| timer.died);
-    for timer in dead.into_iter().take(options.limit as usize) {
+    for timer in dead {
         let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
         let since = now.since(timer.died).as_secs();
         let (id, attempts, reason) = (timer.id, timer.attempts, timer.reason);
@@ -248,39 +240,33 @@ async fn list<S: Store>(stores: &[S], options: &Options) -> Result<(), Box<dyn E
     Ok(())
 }
 
-async fn requeue<S: Store>(stores: &[S], id: i64) -> Result<(), Box<dyn Error>> {
-    for store in stores {
-        if store.requeue(id).await? {
-            println!("requeued");
-            return Ok(());
-        }
+async fn requeue(store: &impl Store, id: i64) -> Result<(), Box<dyn Error>> {
+    if store.requeue(id).await? {
+        println!("requeued");
+        return Ok(());
     }
-    for store in stores {
-        let mut page = store.dead(Search::new(PAGE)).await?;
-        while let Some(last) = page.last() {
-            if page.iter().any(|timer| timer.id == id) {
-                return Err("it stays dead: its key has a timer again".into());
-            }
-            page = store.dead(Search::new(PAGE).after(last)).await?;
+    let mut page = store.dead(Search::new(PAGE)).await?;
+    while let Some(last) = page.last() {
+        if page.iter().any(|timer| timer.id == id) {
+            return Err("it stays dead: its key has a timer again".into());
         }
+        page = store.dead(Search::new(PAGE).after(last)).await?;
     }
     Err("there is no such dead timer".into())
 }
 
-async fn requeue_tag<S: Store>(stores: &[S], tag: &str) -> Result<(), Box<dyn Error>> {
+async fn requeue_tag(store: &impl Store, tag: &str) -> Result<(), Box<dyn Error>> {
     let mut all = 0;
-    for store in stores {
-        // What dies again meanwhile has died later.
-        let before = store.after_the_dead().await?;
-        let scope = Scope { tag: Some(tag.to_owned()), id: None };
-        loop {
-            let step = store.bulk(scope.clone(), Bulk::Requeue(before), PAGE).await?;
-            all += step.count;
-            match step.more {
-                None => break,
-                Some(_) if step.count > 0 => {}
-                Some(_) => return Err(format!("requeued {all}; a transaction has more").into()),
-            }
+    // What dies again meanwhile has died later.
+    let before = store.after_the_dead().await?;
+    let scope = Scope { tag: Some(tag.to_owned()), id: None };
+    loop {
+        let step = store.bulk(scope.clone(), Bulk::Requeue(before), PAGE).await?;
+        all += step.count;
+        match step.more {
+            None => break,
+            Some(_) if step.count > 0 => {}
+            Some(_) => return Err(format!("requeued {all}; a transaction has more").into()),
         }
     }
     if all == 0 {
@@ -290,26 +276,17 @@ async fn requeue_tag<S: Store>(stores: &[S], tag: &str) -> Result<(), Box<dyn Er
     Ok(())
 }
 
-/// Tells which slots a primary serves, and who owns them.
+/// Tells who owns the slots.
 async fn owners(
-    number: usize,
     client: &Client,
     store: &Postgres,
     options: &Options,
 ) -> Result<(), Box<dyn Error>> {
     let (first, end) = (store.slot(0), store.slot(0) + store.slots());
     let sql = format!(
-        "SELECT count(*) FILTER (WHERE served = 0), count(*) FILTER (WHERE served = 1)
-        FROM tickwheel.slot WHERE slot >= {first} AND slot < {end}"
-    );
-    for row in client.query_typed(&options.sql(&sql), &[]).await? {
-        let (served, closed) = (row.get::<_, i64>(0), row.get::<_, i64>(1));
-        println!("primary {number}: serves {served} slots, {closed} more are being moved away");
-    }
-    let sql = format!(
         "SELECT s.owner, count(*), max(s.epoch),
             (SELECT lease_until - tickwheel.clock() FROM tickwheel.member WHERE node = s.owner)
-        FROM tickwheel.slot s WHERE slot >= {first} AND slot < {end} AND served = 0
+        FROM tickwheel.slot s WHERE slot >= {first} AND slot < {end}
         GROUP BY s.owner ORDER BY s.owner"
     );
     println!("{:>20}  slots  latest epoch  lease, s", "owner");
@@ -323,17 +300,12 @@ async fn owners(
     Ok(())
 }
 
-async fn histogram<S: Store>(stores: &[S], ahead: u64) -> Result<(), Box<dyn Error>> {
+async fn histogram(store: &impl Store, ahead: u64) -> Result<(), Box<dyn Error>> {
     let now = StoreTime::from(SystemTime::now());
     let width = Duration::from_secs(ahead.max(1)) / BARS;
-    let (mut overdue, mut bars) = (0, vec![0; BARS as usize]);
-    for store in stores {
-        let (from, width) = (StoreTime::MIN, now.since(StoreTime::MIN));
-        let past = store.histogram(Bars { from, width, count: 1 }).await?;
-        overdue += past.iter().sum::<u64>();
-        let some = store.histogram(Bars { from: now, width, count: BARS }).await?;
-        bars.iter_mut().zip(some).for_each(|(bar, more)| *bar += more);
-    }
+    let past = Bars { from: StoreTime::MIN, width: now.since(StoreTime::MIN), count: 1 };
+    let overdue: u64 = store.histogram(past).await?.iter().sum();
+    let bars = store.histogram(Bars { from: now, width, count: BARS }).await?;
     println!("\noverdue, or in a handler's hands: {overdue}");
     let most = bars.iter().copied().max().unwrap_or(0).max(1);
     for (bar, count) in bars.iter().enumerate() {

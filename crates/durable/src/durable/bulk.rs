@@ -7,7 +7,7 @@ use crate::node::batcher::{BATCH, is_locked, looks};
 use crate::store::{Bulk, Scope, Step, Store, StoreTime};
 
 /// Before all timers, in the order in which they are moved.
-pub(crate) const FIRST: (u32, i64) = (0, i64::MIN);
+const FIRST: (u32, i64) = (0, i64::MIN);
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
@@ -102,7 +102,7 @@ impl<S: Store> Durable<S> {
     }
 
     /// Does it step by step until none is left, and looks again at those that are locked.
-    pub(crate) async fn steps(&self, tag: Option<&str>, mut bulk: Bulk) -> Result<u64, Error> {
+    async fn steps(&self, tag: Option<&str>, mut bulk: Bulk) -> Result<u64, Error> {
         tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
         let Node { store, counters, timer, .. } = &*self.inner.node;

@@ -96,7 +96,7 @@ pub struct Owned {
 pub struct Survey {
     /// How many nodes hold a lease.
     pub live: u32,
-    /// How many slots they share: those that this store serves.
+    /// How many slots they share.
     pub slots: u32,
     /// What the asking node owns.
     pub owned: Vec<Owned>,

@@ -8,7 +8,6 @@ use crate::{LEASE, NAMESPACE};
 use clap::ValueEnum;
 use rustix::process::Signal;
 use std::error::Error;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -44,8 +43,6 @@ pub(crate) enum Kind {
     Clock,
     /// Each node is restarted on another version's program, one after the other, and then back.
     Upgrade,
-    /// Slots move between the primaries; the mover may be killed, and another one ends it.
-    Move,
 }
 
 /// What happened, from when to when by this machine's clock.
@@ -154,8 +151,7 @@ pub(crate) async fn end(scene: &mut Scene<'_>) -> Result<i64, Box<dyn Error>> {
 /// Says where timers are that have not ended: some of them.
 async fn describe_rest(servers: &[Server; 2]) -> Result<(), tokio_postgres::Error> {
     let sql = format!(
-        "SELECT format('%s, of slot %s, whose epoch is %s, and which is served: %s, moves to: %s',
-            t, slot, epoch, served = 0, moves_to)
+        "SELECT format('%s, of slot %s, whose epoch is %s', t, slot, epoch)
         FROM tickwheel.timer t JOIN tickwheel.slot USING (slot) WHERE {INNOCENT} LIMIT 30"
     );
     for (primary, server) in servers.iter().enumerate() {
@@ -170,7 +166,7 @@ fn choose(nodes: usize, only: &[Kind]) -> Kind {
     if let Some(kind) = fastrand::choice(only) {
         return *kind;
     }
-    match fastrand::u8(..20) {
+    match fastrand::u8(..18) {
         0..=3 => Kind::Kill,
         4 | 5 => Kind::Stop,
         6 => Kind::Crash,
@@ -180,10 +176,9 @@ fn choose(nodes: usize, only: &[Kind]) -> Kind {
         10 if Fleet::can_skew() => Kind::Skew,
         10 | 11 => Kind::Clock,
         12 => Kind::Upgrade,
-        13 | 14 => Kind::Move,
-        15 => Kind::Slow,
-        16 => Kind::Lock,
-        17 => Kind::Poison,
+        13 => Kind::Slow,
+        14 => Kind::Lock,
+        15 => Kind::Poison,
         _ if nodes > 3 => Kind::NodeLeft,
         _ => Kind::NodeAdded,
     }
@@ -223,7 +218,7 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             });
         }
         Kind::Lock => lock(server, locked).await?,
-        Kind::Poison => poison(servers).await?,
+        Kind::Poison => poison(server).await?,
         Kind::Wake | Kind::Abort => {} // Not chosen.
         Kind::NodeAdded => fleet.add().await?,
         Kind::NodeLeft => drop(tokio::task::block_in_place(|| fleet.remove())?),
@@ -232,7 +227,6 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             tokio::task::block_in_place(|| fleet.restart(which, None, skew))?;
         }
         Kind::Clock => settings.set(servers, fastrand::i64(-3_000_000..3_000_000)).await?,
-        Kind::Move => move_slots(fleet).await?,
         Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(*other))?,
     }
     Ok(())
@@ -248,37 +242,6 @@ async fn spoil(fleet: &Fleet, which: usize, mood: Mood) {
     fleet.set(which, mood);
     tokio::time::sleep(longer_than_the_lease()).await;
     fleet.set(which, Mood::Pass);
-}
-
-/// Moves slots; the mover may be killed, and then another one ends it.
-async fn move_slots(fleet: &Fleet) -> Result<(), Box<dyn Error>> {
-    let first = fastrand::u32(..1_024);
-    let (slots, target) = (first..(first + 200).min(1_024), fastrand::usize(..2));
-    if fastrand::bool() {
-        let mut mover = fleet.move_slots(slots.clone(), target)?;
-        tokio::time::sleep(Duration::from_millis(fastrand::u64(..1_500))).await;
-        mover.kill()?;
-        mover.wait()?;
-    }
-    end_move(fleet, slots, target)
-}
-
-/// How many movers may fail: a mover is a node, too, and its handlers end it now and then.
-const MOVERS: u32 = 10;
-
-/// Moves slots, by as many movers as it takes.
-pub(crate) fn end_move(
-    fleet: &Fleet,
-    slots: Range<u32>,
-    target: usize,
-) -> Result<(), Box<dyn Error>> {
-    for _ in 0..MOVERS {
-        let mut mover = fleet.move_slots(slots.clone(), target)?;
-        if tokio::task::block_in_place(|| mover.wait())?.success() {
-            return Ok(());
-        }
-    }
-    Err("slots did not move".into())
 }
 
 /// Locks timers that wait, and lets them go after a while.
@@ -304,15 +267,10 @@ async fn lock(server: &Server, locked: &Sender<(usize, i64)>) -> Result<(), Box<
     Ok(())
 }
 
-/// Schedules a timer on that primary which serves its slot.
-async fn poison(servers: &[Server; 2]) -> Result<(), Box<dyn Error>> {
+async fn poison(server: &Server) -> Result<(), Box<dyn Error>> {
     let key = format!("{POISON}{}", now());
-    for server in servers {
-        let sql = "SELECT tickwheel.schedule($1, $2, now(), '')";
-        if connect(&server.config()).await?.execute(sql, &[&NAMESPACE, &key]).await.is_ok() {
-            break; // The other refuses it, and both while the slot moves.
-        }
-    }
+    let sql = "SELECT tickwheel.schedule($1, $2, now(), '')";
+    connect(&server.config()).await?.execute(sql, &[&NAMESPACE, &key]).await?;
     Ok(())
 }
 

@@ -5,7 +5,6 @@ use crate::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -94,14 +93,6 @@ impl Fleet {
         self.nodes[which].process.wait()?;
         self.nodes[which].process = self.spawn(other, self.nodes[which].port, skew)?;
         Ok(())
-    }
-
-    /// Starts a process that moves slots to a primary.
-    pub(crate) fn move_slots(&self, slots: Range<u32>, target: usize) -> io::Result<Child> {
-        let mut command = Command::new(&self.program);
-        command.arg("move").args(self.servers.map(|port| port.to_string())).arg(self.ledger.path());
-        command.args([slots.start.to_string(), slots.end.to_string(), target.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
     }
 
     /// Puts one node after the other on another version's program, and then back.

@@ -47,8 +47,6 @@ pub(crate) enum Cancel {
 pub(crate) struct Load {
     stores: [Postgres; 2],
     configs: [Config; 2],
-    /// Which primary serves each slot; `None` while it moves.
-    map: Vec<Option<usize>>,
     /// What is to be scheduled, and when that is due.
     waiting: Vec<(usize, i64)>,
     rate: u64,
@@ -76,22 +74,8 @@ impl Load {
         };
         let stores = [store(&servers[0]).await?, store(&servers[1]).await?];
         let configs = servers.each_ref().map(Server::config);
-        let map = vec![None; stores[0].slots() as usize];
         let (waiting, told, cancels) = Default::default();
-        Ok(Load { stores, configs, map, waiting, rate, told, cancels })
-    }
-
-    /// Looks which primary serves which slot; what a primary that is down serves is left alone.
-    async fn look(&mut self) {
-        let sql = "SELECT served = 0 FROM tickwheel.slot ORDER BY slot";
-        for (primary, config) in self.configs.iter().enumerate() {
-            let Ok(client) = connect(config).await else { continue };
-            let Ok(rows) = client.query(sql, &[]).await else { continue };
-            for (slot, row) in self.map.iter_mut().zip(rows) {
-                let other = slot.filter(|former| *former != primary);
-                *slot = if row.get(0) { Some(primary) } else { other };
-            }
-        }
+        Ok(Load { stores, configs, waiting, rate, told, cancels })
     }
 
     pub(crate) async fn run(mut self, time: Duration) -> Result<Told, Error> {
@@ -163,71 +147,59 @@ impl Load {
         self.told.written.push(Written { mass, ..Written::default() });
     }
 
-    /// Returns the primary that serves a timer's slot.
-    fn primary(&self, number: usize) -> Option<usize> {
-        self.map[hash(number) as usize % self.map.len()]
-    }
-
-    /// Schedules what has a primary now.
+    /// Schedules what waits, on the primary of each.
     async fn flush(&mut self) {
-        for primary in 0..self.stores.len() {
-            let waiting = std::mem::take(&mut self.waiting);
-            let is_open = |(number, _): &(usize, i64)| self.primary(*number) == Some(primary);
-            let (open, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_open);
-            self.waiting = others;
-            let store = &self.stores[primary];
+        let waiting = std::mem::take(&mut self.waiting);
+        for (primary, store) in self.stores.iter().enumerate() {
+            let own = waiting.iter().filter(|(number, _)| primary_of(*number) == primary);
+            let own: Vec<_> = own.copied().collect();
             let row = |&(number, due): &(usize, i64)| {
                 let (due, slot) = (StoreTime::from_micros(due), store.slot(hash(number)));
                 let place = Place { due, slot, id: fastrand::i64(1..) };
                 let (key, payload) = (Some(number.to_string()), vec![7; 100]);
                 NewRow { place, key, payload, ..NewRow::default() }
             };
-            for batch in open.chunks(1_000) {
-                match store.schedule(NodeId(0), batch.iter().map(row).collect()).await {
-                    Ok(answers) => {
-                        let answered = Some(now());
-                        for (&(number, _), answer) in batch.iter().zip(answers) {
-                            // What was refused may be found by its key all the same.
-                            let answered = answered.filter(|_| answer.is_some());
-                            self.told.written[number].answered = answered;
-                        }
-                    }
-                    Err(Error::Moved) => self.waiting.extend_from_slice(batch),
-                    Err(_) => {} // It may have been committed.
+            for batch in own.chunks(1_000) {
+                // What has no answer may have been committed.
+                let answers = store.schedule(NodeId(0), batch.iter().map(row).collect()).await;
+                let answered = Some(now());
+                for (&(number, _), answer) in batch.iter().zip(answers.unwrap_or_default()) {
+                    // What was refused may be found by its key all the same.
+                    let answered = answered.filter(|_| answer.is_some());
+                    self.told.written[number].answered = answered;
                 }
             }
-        }
-        if !self.waiting.is_empty() {
-            self.look().await;
         }
     }
 
     async fn cancel(&mut self) {
         let later = self.cancels.split_off(&(server_now(), 0));
-        let mut due: Vec<_> = std::mem::replace(&mut self.cancels, later).into_iter().collect();
+        let due = std::mem::replace(&mut self.cancels, later);
         for (primary, store) in self.stores.iter().enumerate() {
-            let is_open = |(_, number): &(i64, usize)| self.primary(*number) == Some(primary);
-            let (open, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_open);
-            due = others;
-            let name = |&(_, number): &(i64, usize)| KeyName {
-                slot: store.slot(hash(number)),
+            let own = due.iter().map(|(_, number)| *number);
+            let own: Vec<_> = own.filter(|number| primary_of(*number) == primary).collect();
+            let name = |number: &usize| KeyName {
+                slot: store.slot(hash(*number)),
                 key: number.to_string(),
             };
-            for batch in open.chunks(1_000) {
+            for batch in own.chunks(1_000) {
                 let answers = store.cancel(batch.iter().map(name).collect()).await;
-                for (index, (at, number)) in batch.iter().enumerate() {
+                for (index, number) in batch.iter().enumerate() {
                     let cancel = &mut self.told.written[*number].cancel;
                     match answers.as_ref().map(|answers| &answers[index]) {
                         Ok(Some(Cancelled::Cancelled(_))) => *cancel = Cancel::Cancelled,
-                        Err(Error::Moved) => _ = self.cancels.insert((*at, *number)),
                         Ok(Some(Cancelled::Running)) | Err(_) => *cancel = Cancel::Uncertain,
                         Ok(_) => {}
                     }
                 }
             }
         }
-        self.cancels.extend(due);
     }
+}
+
+/// Returns on which of the primaries a timer lies: by its number, which never changes.
+fn primary_of(number: usize) -> usize {
+    (hash(number) >> 10) as usize % 2 // The bits below say its slot.
 }
 
 /// Returns a hash of a timer's number, which says in which slot it lies.

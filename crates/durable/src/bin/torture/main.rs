@@ -47,12 +47,9 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Role {
-    /// A node, which the driver starts.
+    /// A node on both primaries, which the driver starts.
     #[command(hide = true)]
     Node { port: u16, second: u16, ledger: PathBuf },
-    /// Moves slots to a primary, and is a node meanwhile.
-    #[command(hide = true)]
-    Move { port: u16, second: u16, ledger: PathBuf, from: u32, to: u32, target: usize },
 }
 
 /// How long a node's lease is.
@@ -63,12 +60,7 @@ const NAMESPACE: &str = "torture";
 async fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.role {
-        Some(Role::Node { port, second, ledger }) => {
-            node::run([*port, *second], ledger, None).await
-        }
-        Some(Role::Move { port, second, ledger, from, to, target }) => {
-            node::run([*port, *second], ledger, Some((*from..*to, *target))).await
-        }
+        Some(Role::Node { port, second, ledger }) => node::run([*port, *second], ledger).await,
         None => drive(&options).await,
     };
     let Err(error) = result else { return ExitCode::SUCCESS };
@@ -83,7 +75,6 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let start = || server::Server::start(faults::SETTINGS);
     let servers = [start()?, start()?];
     let fleet = fleet::Fleet::start(&servers, 3).await?;
-    faults::end_move(&fleet, 512..1_024, 1)?;
     let (other, faults, settings) = (options.other.as_deref(), Vec::new(), Settings::default());
     let (locked, locks) = mpsc::channel();
     let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings, locked };

@@ -5,34 +5,28 @@ use crate::{LEASE, NAMESPACE, server};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tickwheel::Timer;
-use tickwheel_durable::{Due, Durable, Outcome, Sharded, When};
+use tickwheel_durable::{Due, Durable, Outcome, When};
 
-/// Moves slots to a primary, or runs until its standard input ends; then drains.
-pub(crate) async fn run(
-    ports: [u16; 2],
-    ledger: &Path,
-    moves: Option<(Range<u32>, usize)>,
-) -> Result<(), Box<dyn Error>> {
+/// Runs on both primaries until its standard input ends; then drains.
+pub(crate) async fn run(ports: [u16; 2], ledger: &Path) -> Result<(), Box<dyn Error>> {
     let ledger = Arc::new(File::options().create(true).append(true).open(ledger)?);
     let timer = Timer::builder().start()?;
-    let handler = move |due: Due| handle(due, Arc::clone(&ledger));
-    let primary = |port| {
+    let start = async |port| {
+        let ledger = Arc::clone(&ledger);
         let node = Durable::postgres(server::config(port)).namespace(NAMESPACE).lease(LEASE);
-        node.max_in_flight(500).window(Duration::from_secs(4))
+        let node = node.max_in_flight(500).window(Duration::from_secs(4));
+        node.start(&timer, move |due: Due| handle(due, Arc::clone(&ledger))).await
     };
-    let node = Sharded::start(ports.map(primary).into(), &timer, handler).await?;
-    if let Some((slots, target)) = moves {
-        node.move_slots(slots, target).await?;
-    } else {
-        let input = || io::copy(&mut io::stdin(), &mut io::sink());
-        let _ = tokio::task::spawn_blocking(input).await?; // It ends, however.
+    let nodes = [start(ports[0]).await?, start(ports[1]).await?];
+    let input = || io::copy(&mut io::stdin(), &mut io::sink());
+    let _ = tokio::task::spawn_blocking(input).await?; // It ends, however.
+    for node in nodes {
+        node.drain().await;
     }
-    node.drain().await;
     Ok(())
 }
 

@@ -7,10 +7,9 @@ use crate::store::postgres::{Range, hinted, told};
 use crate::store::{Bulk, Scope, Step, StoreTime};
 use tokio_postgres::Row;
 
-/// Timers, or dead timers, that are meant; those of slots that are served elsewhere lie there.
+/// Timers, or dead timers, that are meant.
 const MEANT: &str =
-    "slot BETWEEN $1 AND $2 AND ($3 IS NULL OR tag = $3) AND ($4 IS NULL OR id = $4)
-    AND slot IN (SELECT slot FROM tickwheel.slot WHERE served = 0)";
+    "slot BETWEEN $1 AND $2 AND ($3 IS NULL OR tag = $3) AND ($4 IS NULL OR id = $4)";
 
 /// When a timer goes that a pause has put off: where another one holds it, at the end of that.
 macro_rules! goes {

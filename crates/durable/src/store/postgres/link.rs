@@ -33,12 +33,12 @@ macro_rules! typed {
     };
 }
 typed! {
-    BOOL: bool, Option<bool>;
+    BOOL: Option<bool>;
     INT4: i32;
     INT8: i64, Option<i64>;
     TEXT: &str, String, Option<&str>, Option<String>;
     BOOL_ARRAY: Vec<bool>;
-    INT4_ARRAY: Vec<i32>, &[i32];
+    INT4_ARRAY: Vec<i32>;
     INT8_ARRAY: Vec<i64>, Vec<Option<i64>>;
     TEXT_ARRAY: Vec<&str>, Vec<Option<&str>>, Vec<Option<String>>;
     BYTEA_ARRAY: Vec<&[u8]>, Vec<Option<Vec<u8>>>;

@@ -3,7 +3,6 @@
 mod bulk;
 mod claims;
 mod link;
-mod moving;
 mod schedule;
 mod schema;
 mod store;
@@ -104,17 +103,10 @@ impl DurableBuilder<PostgresServer> {
 impl OpenStore for PostgresServer {
     type Store = Postgres;
 
-    async fn open(self) -> Result<Postgres, Error> {
-        self.open_as(true).await
-    }
-}
-
-impl PostgresServer {
-    /// Opens it; if the namespace is new here, `serves` says whether its slots are.
-    pub(crate) async fn open_as(mut self, serves: bool) -> Result<Postgres, Error> {
+    async fn open(mut self) -> Result<Postgres, Error> {
         check_name("namespace", &self.namespace)?;
         self.connector.schema = Schema::new(&self.schema)?;
-        let first = prepare(&self.connector, &self.namespace, serves).await?;
+        let first = prepare(&self.connector, &self.namespace).await?;
         let link = || Link::new(self.connector.clone());
         Ok(Postgres {
             first,
@@ -240,7 +232,7 @@ type Range = [i32; 2];
 const SLOTS: u32 = 1_024;
 
 /// What brings a database from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 8] = [
     include_str!("tables.sql"),
     VERSION_2,
     VERSION_3,
@@ -248,14 +240,13 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("version_5.sql"),
     include_str!("version_6.sql"),
     include_str!("version_7.sql"),
+    include_str!("version_8.sql"),
 ];
 
 /// The version of the tables that this crate uses: each one is made from the one before it.
 pub const VERSION: i32 = MIGRATIONS.len() as i32;
 
-/// A namespace may lie on several primaries, each of which serves some slots. `served` is 0 for
-/// here, 1 for closed, while the timers are being moved to the primary of the identity `moves_to`,
-/// and 2 for elsewhere.
+/// For slots that moved between primaries: version 8 takes most of it away.
 const VERSION_2: &str = "
     ALTER TABLE tickwheel.slot ADD COLUMN served smallint NOT NULL DEFAULT 0;
     ALTER TABLE tickwheel.slot ADD COLUMN moves_to text;
@@ -281,9 +272,8 @@ const VERSION_4: &str = "
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
 /// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
-/// is none; `serves` says whether it serves a new one. Where the tables are up to date it asks for
-/// no rights to change them.
-async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result<u32, Error> {
+/// is none. Where the tables are up to date it asks for no rights to change them.
+async fn prepare(connector: &Connector, namespace: &str) -> Result<u32, Error> {
     let mut client = connector.connect().await?;
     if within(version(connector.schema.on(&client))).await? != Some(VERSION) {
         // As long as it takes: an index is built, or another node migrates.
@@ -291,7 +281,7 @@ async fn prepare(connector: &Connector, namespace: &str, serves: bool) -> Result
         migrate(connector.schema.on(change.client())).await?;
         change.commit().await.map_err(explain)?;
     }
-    within(first_slot(connector.schema.on(&client), namespace, serves)).await
+    within(first_slot(connector.schema.on(&client), namespace)).await
 }
 
 /// Returns the version of the tables, if there are any.
@@ -350,7 +340,7 @@ INSERT INTO tickwheel.version VALUES ({VERSION});
     Ok(schema.of(&sql).into_owned())
 }
 
-async fn first_slot(client: On<'_>, namespace: &str, serves: bool) -> Result<u32, Error> {
+async fn first_slot(client: On<'_>, namespace: &str) -> Result<u32, Error> {
     let sql = "SELECT id FROM tickwheel.namespace WHERE name = $1";
     let mut rows = client.ask(sql, &[&namespace]).await?;
     if rows.is_empty() {
@@ -364,11 +354,8 @@ async fn first_slot(client: On<'_>, namespace: &str, serves: bool) -> Result<u32
     let last = id.checked_add(1).and_then(|next| next.checked_mul(SLOTS as i32));
     let last = last.ok_or_else(|| Error::unavailable("there are too many namespaces"))?;
     let first = last - SLOTS as i32;
-    // None that is seen: an insert waits for who changes that row, as a mover that waits itself.
-    let made = "INSERT INTO tickwheel.slot (slot, served)
-        SELECT slot, CASE WHEN $3 THEN 0 ELSE 2 END FROM (SELECT generate_series($1, $2)
-            EXCEPT SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2) AS new (slot)
+    let made = "INSERT INTO tickwheel.slot (slot) SELECT generate_series($1, $2)
         ON CONFLICT DO NOTHING";
-    client.ask(made, &[&first, &(last - 1), &serves]).await?;
+    client.ask(made, &[&first, &(last - 1)]).await?;
     Ok(first.unsigned_abs())
 }

@@ -7,7 +7,7 @@ use crate::store::{NewRow, NodeId, StoreTime, Written};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 
-/// Where a slot of the batch is not served here it does nothing. Keys that somebody has locked are
+/// Where a slot of the batch is missing it does nothing. Keys that somebody has locked are
 /// left out, unless it waits for them as a part of a user's transaction: then it waits in their
 /// order, so no two do crosswise. A key that is being inserted is seen by nobody and cannot be left
 /// out; all of it fails after [`LOCKED`]. A row that was there has been locked before it was
@@ -15,8 +15,9 @@ use tokio_postgres::Row;
 const SCHEDULE: &str = concat!(
     "WITH here AS MATERIALIZED (
         SELECT NOT EXISTS (
-            SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)
-        AS served),
+            SELECT FROM unnest($1) g(slot) LEFT JOIN tickwheel.slot s USING (slot)
+            WHERE s.slot IS NULL)
+        AS whole),
     input AS MATERIALIZED (SELECT * FROM unnest($1, $3, $4) AS i(slot, id, key)),
     found AS MATERIALIZED (
         SELECT i.slot, i.key, i.id, t.at, t.cancelled FROM input i ",
@@ -34,7 +35,7 @@ const SCHEDULE: &str = concat!(
         INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload, until, planned)
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $9, $11)
             AS i(slot, due, id, key, tag, payload, until, planned)
-        WHERE (SELECT served FROM here) AND id NOT IN (SELECT id FROM locked)
+        WHERE (SELECT whole FROM here) AND id NOT IN (SELECT id FROM locked)
         AND id NOT IN (SELECT id FROM kept)
         AND ($8 IS NULL OR (SELECT set_config('lock_timeout', $8, true)) IS NOT NULL)
         ORDER BY slot, key
@@ -52,7 +53,7 @@ const SCHEDULE: &str = concat!(
     " SELECT id, due, replaced FROM written WHERE (SELECT count(*) FROM told) >= 0
     UNION ALL SELECT id, NULL, NULL FROM locked
     UNION ALL SELECT id, NULL, true FROM here, unnest($10) AS k(id)
-    WHERE served AND id NOT IN (SELECT id FROM written) AND id NOT IN (SELECT id FROM locked)"
+    WHERE whole AND id NOT IN (SELECT id FROM written) AND id NOT IN (SELECT id FROM locked)"
 );
 
 /// How long a statement waits for the transaction of one who inserts the same key: as commits take.
@@ -81,7 +82,7 @@ async fn write(
     ];
     let written = at.ask(SCHEDULE, &params).await?;
     if written.len() < rows.len() {
-        return Err(Error::Moved);
+        return Err(Error::unavailable("the namespace has lost slots"));
     }
     let answer = |row: &Row| {
         let due = row.get::<_, Option<i64>>(1).map(StoreTime::from_micros);

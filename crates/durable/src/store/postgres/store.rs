@@ -71,10 +71,10 @@ impl Store for Postgres {
         self.load.ask(STRIKE_OFF, &[&namespace]).await?;
         let sql = "SELECT
                 (SELECT count(*)::int FROM tickwheel.member WHERE namespace = $1 AND NOT rests),
-                (count(*) FILTER (WHERE m.node IS NULL AND s.served = 0))::int,
+                (count(*) FILTER (WHERE m.node IS NULL))::int,
                 coalesce(array_agg(s.slot) FILTER (WHERE m.node = $2), '{}'),
                 coalesce(array_agg(s.epoch) FILTER (WHERE m.node = $2), '{}'),
-                (count(*) FILTER (WHERE s.served = 0))::int,
+                count(*)::int,
                 (SELECT min(lease_until) - tickwheel.clock() FROM tickwheel.member
                     WHERE namespace = $1 AND node <> $2)
             FROM tickwheel.slot s LEFT JOIN tickwheel.member m ON m.node = s.owner
@@ -97,7 +97,7 @@ impl Store for Postgres {
         // committed.
         let sql = "UPDATE tickwheel.slot s SET owner = $1, epoch = s.epoch + 1
             FROM (SELECT f.slot FROM tickwheel.slot f
-                  WHERE f.slot BETWEEN $2 AND $3 AND f.served = 0
+                  WHERE f.slot BETWEEN $2 AND $3
                   AND NOT EXISTS (SELECT FROM tickwheel.member m WHERE m.node = f.owner)
                   ORDER BY f.slot LIMIT $4 FOR UPDATE SKIP LOCKED) free
             WHERE s.slot = free.slot AND EXISTS (SELECT FROM tickwheel.member WHERE node = $1)
@@ -165,7 +165,7 @@ impl Store for Postgres {
         let sql = "SELECT tickwheel.clock(), txid_snapshot_xmin(txid_current_snapshot()) <= $3,
             (SELECT min(t.due) FROM tickwheel.slot s CROSS JOIN LATERAL (
                 SELECT due FROM tickwheel.timer WHERE slot = s.slot ORDER BY due LIMIT 1) t
-            WHERE s.slot BETWEEN $1 AND $2 AND s.served = 0)";
+            WHERE s.slot BETWEEN $1 AND $2)";
         let since = self.rests_since.load(Ordering::Relaxed);
         let [first, last] = self.range();
         let rows = self.load.ask(sql, &[&first, &last, &since]).await?;

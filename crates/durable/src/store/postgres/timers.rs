@@ -10,9 +10,7 @@ use tokio_postgres::Row;
 /// What is joined to what a statement asks for: each row that nobody has locked, and what became of
 /// it. `None` for one that was changed or is locked: what that leaves is for the next look.
 const OWN: &str = concat!(
-    "WHERE NOT EXISTS (
-        SELECT FROM unnest($1) g(slot) JOIN tickwheel.slot s USING (slot) WHERE s.served <> 0)),
-    found AS MATERIALIZED (SELECT i.slot, i.key, t.at FROM input i ",
+    "found AS MATERIALIZED (SELECT i.slot, i.key, t.at FROM input i ",
     timer!("slot", "key"),
     "), own AS MATERIALIZED (
         SELECT f.at, slot, key, t.claim FROM found f JOIN tickwheel.timer t USING (slot, key)
@@ -25,7 +23,7 @@ pub(super) async fn cancel(
     keys: Vec<KeyName>,
 ) -> Result<Vec<Option<Cancelled>>, Error> {
     let sql = format!(
-        "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key) {OWN},
+        "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2) AS i(slot, key)), {OWN},
         gone AS (DELETE FROM tickwheel.timer t USING own o WHERE t.ctid = o.at AND t.claim = 0
             RETURNING t.slot, t.key, t.payload),
         marked AS (UPDATE tickwheel.timer t SET cancelled = true FROM own o
@@ -35,10 +33,10 @@ pub(super) async fn cancel(
     );
     let (slots, names) = names(&keys);
     let rows = at.ask(&sql, &[&slots, &names]).await?;
-    decide(&keys, &rows, |row| match row.get::<_, Option<Vec<u8>>>(4) {
+    Ok(decide(&keys, &rows, |row| match row.get::<_, Option<Vec<u8>>>(4) {
         Some(payload) => Some(Cancelled::Cancelled(payload)),
         None => missed(row, Cancelled::Running, Cancelled::Unknown),
-    })
+    }))
 }
 
 pub(super) async fn touch(
@@ -46,7 +44,7 @@ pub(super) async fn touch(
     keys: Vec<(KeyName, StoreTime)>,
 ) -> Result<Vec<Option<Touched>>, Error> {
     let sql = format!(
-        "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due) {OWN},
+        "WITH input AS MATERIALIZED (SELECT * FROM unnest($1, $2, $3) AS i(slot, key, due)), {OWN},
         moved AS (UPDATE tickwheel.timer t SET due = i.due, planned = NULL
             FROM input i JOIN own o USING (slot, key)
             WHERE t.ctid = o.at AND t.claim = 0 RETURNING t.slot, t.key, t.due, t.id),
@@ -60,10 +58,10 @@ pub(super) async fn touch(
     let dues: Vec<i64> = dues.into_iter().map(StoreTime::as_micros).collect();
     let (slots, names) = names(&keys);
     let rows = at.ask(&sql, &[&slots, &names, &dues]).await?;
-    decide(&keys, &rows, |row| match row.get(4) {
+    Ok(decide(&keys, &rows, |row| match row.get(4) {
         true => Some(Touched::Moved),
         false => missed(row, Touched::Running, Touched::Unknown),
-    })
+    }))
 }
 
 /// Answers for a row that was not changed: it is claimed, there is none, or it is not known.
@@ -76,29 +74,21 @@ fn missed<A>(row: &Row, running: A, unknown: A) -> Option<A> {
 }
 
 /// Answers for each key, in order.
-fn decide<A>(
-    keys: &[KeyName],
-    rows: &[Row],
-    read: impl Fn(&Row) -> Option<A>,
-) -> Result<Vec<Option<A>>, Error> {
-    if rows.is_empty() && !keys.is_empty() {
-        return Err(Error::Moved);
-    }
+fn decide<A>(keys: &[KeyName], rows: &[Row], read: impl Fn(&Row) -> Option<A>) -> Vec<Option<A>> {
     let name = |row: &Row| KeyName { slot: count(row, 0), key: row.get(1) };
     let mut answers: HashMap<_, _> = rows.iter().map(|row| (name(row), read(row))).collect();
-    Ok(keys.iter().map(|key| answers.remove(key).flatten()).collect())
+    keys.iter().map(|key| answers.remove(key).flatten()).collect()
 }
 
 pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Error> {
-    let sql = "SELECT t.due, t.payload, t.attempts, t.claim <> 0
-        FROM tickwheel.slot s LEFT JOIN tickwheel.timer t ON t.slot = s.slot AND t.key = $2
-        WHERE s.slot = $1 AND s.served = 0";
+    let sql = "SELECT due, payload, attempts, claim <> 0 FROM tickwheel.timer
+        WHERE slot = $1 AND key = $2";
     let rows = link.ask(sql, &[&slot(key.slot), &key.key]).await?;
-    let row = rows.first().ok_or(Error::Moved)?;
-    let due: Option<i64> = row.get(0);
-    Ok(due.map(StoreTime::from_micros).map(|at| {
-        let (payload, attempts, running) = (row.get(1), count(row, 2), row.get(3));
-        Pending { at, payload, attempts, running }
+    Ok(rows.first().map(|row| Pending {
+        at: StoreTime::from_micros(row.get(0)),
+        payload: row.get(1),
+        attempts: count(row, 2),
+        running: row.get(3),
     }))
 }
 
@@ -138,8 +128,7 @@ async fn page<A>(
     let Search { tag, prefix, running, after, before, limit } = search;
     let sql = format!(
         "SELECT slot, due, id, key, tag, attempts, {columns}
-        FROM {rows} JOIN tickwheel.slot s USING (slot)
-        WHERE s.served = 0 AND (due, slot, id) > ($3, $4, $5)
+        FROM {rows} WHERE (due, slot, id) > ($3, $4, $5)
         AND ($6 IS NULL OR due < $6) AND ($7 IS NULL OR tag = $7)
         AND ($8 IS NULL OR starts_with(key, $8)) AND ($9 IS NULL OR (claim <> 0) = $9)
         ORDER BY due, slot, id LIMIT $10"

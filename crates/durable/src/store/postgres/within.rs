@@ -20,20 +20,17 @@ impl Durable<Postgres> {
     /// One that is due before the commit fires soon after it; where the transaction took more than
     /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
     ///
-    /// The transaction may be of any isolation level: whether the timer's slot is served here is
-    /// looked up on a connection of the node's own, which sees what has
-    /// [moved](crate::Sharded::move_slots) since the transaction began. Takes three round trips.
+    /// The transaction may be of any isolation level. Takes one round trip.
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::PayloadTooLong`]; [`Error::Moved`]: nothing was scheduled; what
-    /// the database says, as [`Error::Unavailable`]: roll the transaction back.
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what the database says, as
+    /// [`Error::Unavailable`]: roll the transaction back.
     pub async fn schedule_in(
         &self,
         transaction: &Transaction<'_>,
         entry: Entry,
     ) -> Result<Scheduled, Error> {
         let row = self.row(entry)?;
-        self.enter(transaction, row.place.slot).await?;
         let answer = schedule::schedule_in(&self.on(transaction), row).await?;
         self.count(usize::from(answer != Scheduled::Kept), 0);
         Ok(answer)
@@ -41,7 +38,7 @@ impl Durable<Postgres> {
 
     /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
     /// gone if and only if that commits. Until then no handler gets it. Waits for a transaction
-    /// that has it locked. Takes four round trips.
+    /// that has it locked. Takes two round trips.
     ///
     /// # Errors
     /// As for [`schedule_in`](Self::schedule_in).
@@ -57,7 +54,7 @@ impl Durable<Postgres> {
     }
 
     /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
-    /// ends no handler gets it. Waits for a transaction that has it locked. Takes four round trips.
+    /// ends no handler gets it. Waits for a transaction that has it locked. Takes two round trips.
     ///
     /// # Errors
     /// As for [`schedule_in`](Self::schedule_in).
@@ -77,19 +74,9 @@ impl Durable<Postgres> {
         self.store().connector.schema.on(transaction.client())
     }
 
-    /// Enters a slot as one who writes, and keeps it from being closed until the transaction ends.
-    /// The transaction's own look may be at the past, in which a slot that has moved since is
-    /// served here.
-    async fn enter(&self, transaction: &Transaction<'_>, slot: u32) -> Result<(), Error> {
-        let lock = "LOCK TABLE tickwheel.timer IN ROW EXCLUSIVE MODE";
-        self.on(transaction).execute(lock).await?;
-        if self.store().serves(slot).await? { Ok(()) } else { Err(Error::Moved) }
-    }
-
-    /// Enters a key's slot and locks its timer, if it has one.
+    /// Locks a key's timer, if it has one.
     async fn lock(&self, transaction: &Transaction<'_>, key: &str) -> Result<KeyName, Error> {
         let name = self.name(key)?;
-        self.enter(transaction, name.slot).await?;
         let sql = "SELECT FROM tickwheel.timer WHERE slot = $1 AND key = $2 FOR UPDATE";
         self.on(transaction).ask(sql, &[&slot(name.slot), &key]).await?;
         Ok(name)

@@ -1,0 +1,37 @@
+-- Version 8. A table without a key refuses updates where changes are published. A namespace lies
+-- on one primary. `served` is 0, and goes in a later version: nodes of version 7 read it.
+SET LOCAL lock_timeout = '1500ms';
+ALTER TABLE tickwheel.version ADD PRIMARY KEY (version);
+ALTER TABLE tickwheel.pause ADD COLUMN number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;
+
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM tickwheel.slot WHERE served <> 0) THEN
+        RAISE EXCEPTION 'slots have moved: move them all back, by nodes of version 7';
+    END IF;
+END $$;
+ALTER TABLE tickwheel.slot ADD CHECK (served = 0), DROP COLUMN moves_to;
+DROP TABLE tickwheel.identity;
+
+CREATE OR REPLACE FUNCTION tickwheel.slot_of(namespace text, key text) RETURNS int
+LANGUAGE plpgsql AS $$
+DECLARE
+    bytes bytea := convert_to(key, 'UTF8');
+    hash int := 805;
+    first int;
+BEGIN
+    IF key IS NULL THEN
+        RAISE EXCEPTION 'a key is null';
+    END IF;
+    IF octet_length(bytes) > 512 THEN
+        RAISE EXCEPTION 'a key is longer than 512 bytes';
+    END IF;
+    FOR i IN 0 .. octet_length(bytes) - 1 LOOP
+        hash := ((hash # get_byte(bytes, i)) * 435) & 1023;
+    END LOOP;
+    SELECT s.slot INTO first FROM tickwheel.namespace n
+        JOIN tickwheel.slot s ON s.slot = 1024 * n.id + hash WHERE n.name = slot_of.namespace;
+    IF first IS NULL THEN
+        RAISE EXCEPTION 'there is no namespace %, or it has lost slots', namespace;
+    END IF;
+    RETURN first;
+END $$;
