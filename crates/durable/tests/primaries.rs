@@ -89,8 +89,7 @@ impl Tenant {
 async fn a_primary_is_added_under_load() {
     const TENANTS: usize = 60;
     let (fired, mut servers) = (Fired::default(), Vec::new());
-    // On which primary a tenant lies is chosen when the tenant is new, and stays: a service keeps it
-    // beside its tenants.
+    // A tenant's primary is chosen when the tenant is new: a service keeps it in a column.
     let (mut primaries, mut homes, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..TENANTS {
         if number % (TENANTS / 2) == 0 {
