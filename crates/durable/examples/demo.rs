@@ -5,7 +5,7 @@
 //! cargo run -p tickwheel-durable --example demo -- --postgres   # Three, on a private PostgreSQL
 //! ```
 
-#[path = "../src/bin/support/server.rs"]
+#[path = "../tests/common/server.rs"]
 #[allow(dead_code, reason = "it crashes no server, and asks none itself")]
 mod server;
 

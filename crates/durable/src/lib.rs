@@ -10,7 +10,7 @@
 //!
 //! # Features
 //! - `postgres`, `sqlite` (default): the stores.
-//! - `programs` (default): the benchmark and so on, and what they need.
+//! - `inspect`: the program of that name, which looks at timers, and what it needs.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! The program that looks at timers, in a file and on a server.
 
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use rustix::process::{Pid, Signal, kill_process};

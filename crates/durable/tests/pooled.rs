@@ -1,6 +1,6 @@
 //! PostgreSQL behind PgBouncer in transaction mode, and by a connector of the user's own.
 
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use server::Server;

@@ -8,7 +8,7 @@ mod cases;
 mod poison;
 #[path = "common/stores.rs"]
 mod stores;
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use cases::cases;

@@ -1,6 +1,6 @@
 //! Tenants on two primaries, the second of which is added while all runs.
 
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use server::Server;

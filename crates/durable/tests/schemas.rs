@@ -3,7 +3,7 @@
 
 #[path = "common/extremes.rs"]
 mod extremes;
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use server::{Server, connect};

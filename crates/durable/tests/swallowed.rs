@@ -1,6 +1,6 @@
 //! A network that takes a question and gives no answer, while the connection stays open.
 
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use server::Server;

@@ -159,7 +159,7 @@ async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), 
     Ok((client, builder.store().open().await?))
 }
 
-#[tokio::main]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let Err(error) = look(&Options::parse()).await else { return ExitCode::SUCCESS };
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());

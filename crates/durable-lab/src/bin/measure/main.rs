@@ -1,7 +1,7 @@
 //! What durable timers cost on this machine: a table, beside polling with SKIP LOCKED.
 
 mod alone;
-#[path = "../support/server.rs"]
+#[path = "../../../../durable/tests/common/server.rs"]
 mod server;
 
 use crate::server::{Server, connect};

@@ -8,7 +8,7 @@ mod load;
 mod node;
 mod probe;
 mod report;
-#[path = "../support/server.rs"]
+#[path = "../../../../durable/tests/common/server.rs"]
 mod server;
 
 use crate::clock::Settings;
