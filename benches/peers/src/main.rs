@@ -2,7 +2,6 @@
 //! side by side. What each work is stands in `docs/BENCHMARKS.md`.
 
 mod contenders;
-mod growth;
 mod keyed;
 mod live;
 mod memory;
@@ -21,7 +20,6 @@ use contenders::{
 use std::error::Error;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::time::Duration;
 use table::Samples;
 use threads::{Driven, Live, Shared};
@@ -45,9 +43,6 @@ struct Options {
     /// Only works whose name begins so, for example W2 or X.
     #[arg(long, default_value = "")]
     only: String,
-    /// Draw how cost grows from 10 k to 10 M timers into this SVG file, and measure nothing else.
-    #[arg(long, value_name = "FILE")]
-    growth: Option<PathBuf>,
     /// Only contenders whose name begins so.
     #[arg(long, default_value = "")]
     who: String,
@@ -61,9 +56,6 @@ struct Bench {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    if let Some(path) = &options.growth {
-        return growth::draw(path);
-    }
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 7 });
     let mut bench = Bench { options, samples: Samples::default(), round: 0 };
     let mut failed = 0;
