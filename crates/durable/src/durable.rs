@@ -336,7 +336,7 @@ impl<S: Store> Durable<S> {
     }
 
     /// Lists timers by the order of their times: those that wait, and those that handlers have.
-    /// Reads those that come before the last one as well, also those that it leaves out.
+    /// Reads those that it leaves out as well; on PostgreSQL a page reads few before it or after it.
     ///
     /// # Errors
     /// [`Error::Unavailable`].

@@ -13,7 +13,7 @@ use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::store::{KeyName, NewRow, NodeId, Place, Store};
 use tickwheel_durable::{
-    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, StoreTime, Touched,
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Search, StoreTime, Touched,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -25,6 +25,8 @@ async fn locked() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     an_open_transaction_keeps_no_other_timer_from_firing(&server).await;
     an_open_transaction_keeps_no_other_timer_from_ending(&server).await;
+    an_index_of_dead_timers_that_is_built_keeps_none_from_ending(&server).await;
+    who_lists_keeps_no_other_call_waiting(&server).await;
     an_open_transaction_keeps_no_other_call_waiting(&server).await;
     what_is_given_up_is_cancelled_on_the_server(&server).await;
     a_tag_is_moved_and_cancelled_to_its_end_beside_touches(&server).await;
@@ -93,6 +95,43 @@ async fn an_open_transaction_keeps_no_other_timer_from_firing(server: &Server) {
     transaction.commit().await.unwrap();
     let due = next(&mut fired).await;
     assert_eq!((due.key.unwrap().as_str(), due.payload.as_slice()), ("locked", &b"new"[..]));
+}
+
+/// Seen to fail: each acknowledgement waited until the index was there.
+async fn an_index_of_dead_timers_that_is_built_keeps_none_from_ending(server: &Server) {
+    let (node, mut fired) = node(server, &name()).await;
+    let mut client = client(server).await;
+    let building = client.transaction().await.unwrap();
+    building.batch_execute("CREATE INDEX ON tickwheel.dead (reason)").await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "")).await.unwrap();
+    assert_eq!(next(&mut fired).await.key.as_deref(), Some("a"));
+    until("it has ended", async || node.get("a").await.unwrap().is_none()).await;
+    building.rollback().await.unwrap();
+    node.drain().await;
+}
+
+/// Seen to fail: what was written waited behind two lists, and might have been done or not.
+async fn who_lists_keeps_no_other_call_waiting(server: &Server) {
+    let (node, _fired) = node(server, &name()).await;
+    let mut locker = client(server).await;
+    let (watch, lock) = (client(server).await, locker.transaction().await.unwrap());
+    lock.batch_execute("LOCK TABLE tickwheel.dead IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let list = || {
+        let node = node.clone();
+        tokio::spawn(async move { node.dead(Search::new(1)).await })
+    };
+    let lists = [list(), list(), list()];
+    until("one of them waits", async || count(&watch, WAITING).await == 1).await;
+    for _ in 0..4 {
+        node.schedule(Entry::keyed("a", Duration::from_secs(3_600), "")).await.unwrap();
+        assert!(node.get("a").await.unwrap().is_some());
+    }
+    assert!(lists.iter().all(|list| !list.is_finished()));
+    lock.rollback().await.unwrap();
+    for list in lists {
+        list.await.unwrap().unwrap();
+    }
+    node.drain().await;
 }
 
 /// Has the transaction lock what a handler has, and is about to end.

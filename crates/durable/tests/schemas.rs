@@ -303,3 +303,35 @@ async fn a_page_of_dead_timers_reads_no_others() {
     let most: String = client.query_one(sql, &[]).await.unwrap().get(0);
     assert!(most.parse::<u32>().unwrap() <= 2 * PAGE, "{most}");
 }
+
+/// Another namespace has as many, and the server has looked at the table or not.
+/// Seen to fail: all that the namespace had were read and sorted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_timers_reads_one_of_each_slot_and_itself() {
+    const PAGE: u32 = 100;
+    let server = Server::start(TOLD).expect("PostgreSQL is installed");
+    let primary = |name| Durable::postgres(server.config()).namespace(name).store().open();
+    let (store, _other) = (primary("one").await.unwrap(), primary("other").await.unwrap());
+    let client = connect(&server.config()).await.unwrap();
+    let many = "INSERT INTO tickwheel.timer (slot, due, id, payload)
+        SELECT 1024 + n % 2048, 30000 + n, n, '' FROM generate_series(1, 40000) AS n";
+    client.batch_execute(many).await.unwrap();
+    let mut search = Search::new(PAGE);
+    for page in 0..4 {
+        let listed = store.list(search).await.unwrap();
+        let dues: Vec<i64> = listed.iter().map(|it| it.at.as_micros() - 30_000).collect();
+        let all = (1_i64..).filter(|n| n % 2_048 < 1_024);
+        let expected = all.skip(page * PAGE as usize).take(PAGE as usize);
+        assert_eq!(dues, expected.collect::<Vec<_>>());
+        search = Search::new(PAGE).after(listed.last().unwrap());
+        if page == 1 {
+            client.batch_execute("ANALYZE tickwheel.timer").await.unwrap();
+        }
+    }
+    let sql = "SELECT max(p[1]::numeric * p[2]::numeric)::text FROM regexp_split_to_table(
+            pg_read_file(pg_current_logfile()), ' LOG: ') AS told,
+        regexp_matches(told, ' on timer [^\\n]*actual rows=([0-9.]+) loops=([0-9]+)', 'g') AS p
+        WHERE told ~ 'starts_with'";
+    let most: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(most.parse::<f64>().unwrap() <= f64::from(1_024 + 2 * PAGE), "{most}");
+}

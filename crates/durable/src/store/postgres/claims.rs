@@ -59,8 +59,8 @@ const CLAIM: &str = concat!(
         WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)"
 );
 
-/// Retries what has a moment for it and was not cancelled since, and deletes the rest: where there
-/// is a reason, to the dead ones. Returns what is claimed and was not to be had.
+/// Retries what has a moment for it and was not cancelled since, and deletes the rest. Returns what
+/// is claimed and was not to be had.
 const ACKNOWLEDGE: &str = concat!(
     "WITH input AS MATERIALIZED (
         SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
@@ -87,14 +87,17 @@ const ACKNOWLEDGE: &str = concat!(
         DELETE FROM tickwheel.timer t USING own o
         WHERE o.again IS NULL AND t.ctid = o.at
         RETURNING t.slot, t.attempts, t.id, t.key, t.tag, t.payload, o.reason),
-    buried AS (
-        INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
-        SELECT * FROM gone WHERE reason IS NOT NULL), ",
+    {buried} ",
     told!("retried"),
     " SELECT slot, due, id, epoch FROM found
     WHERE (slot, due, id) NOT IN (SELECT slot, due, id FROM own)
     AND (SELECT count(*) FROM told) >= 0"
 );
+
+/// For those that die alone: where an index on the dead ones is built, what names them waits.
+const BURIED: &str = "buried AS (
+        INSERT INTO tickwheel.dead (slot, attempts, id, key, tag, payload, reason)
+        SELECT * FROM gone),";
 
 /// Splits claims into slots, dues, ids and epochs.
 fn columns(claims: impl Iterator<Item = Claim>) -> (Vec<i32>, Vec<i64>, Vec<i64>, Vec<i64>) {
@@ -140,6 +143,19 @@ pub(super) async fn claim(
 }
 
 pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
+    let (dying, others): (Vec<_>, Vec<_>) =
+        acks.into_iter().partition(|ack| matches!(ack.ending, Ending::Dead(_)));
+    let mut locked = Vec::new();
+    // Those that die come last: where they fail, the others have ended.
+    for (buried, acks) in [("", others), (BURIED, dying)] {
+        if !acks.is_empty() {
+            locked.extend(end(link, buried, acks).await?);
+        }
+    }
+    Ok(locked)
+}
+
+async fn end(link: &Link, buried: &str, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
     let (slots, dues, ids, epochs) = columns(acks.iter().map(|ack| ack.claim));
     let endings = acks.into_iter().map(|ack| {
         let (again, planned, payload, reason) = match ack.ending {
@@ -153,7 +169,7 @@ pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim
     let (agains, planneds, payloads, reasons): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = endings.collect();
     let params: [&dyn Param; 8] =
         [&slots, &dues, &ids, &epochs, &agains, &payloads, &reasons, &planneds];
-    let locked = link.ask(ACKNOWLEDGE, &params).await?;
+    let locked = link.ask(&ACKNOWLEDGE.replace("{buried}", buried), &params).await?;
     let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
     Ok(locked.iter().map(claim).collect())
 }

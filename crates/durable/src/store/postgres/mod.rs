@@ -23,8 +23,8 @@ use tokio_postgres::{Config, NoTls, Socket};
 ///
 /// A node has six connections: one for its lease alone, one to load, one to claim, one to
 /// acknowledge, two for what users write. A statement whose answer is given up is cancelled in the
-/// server, so there are no more. One that rests has one more, by which it is told of timers. No
-/// statement has a name, and no state is left in a session but what that one listens to, so all of
+/// server, so there are no more. One that rests has one more, by which it is told of timers, and
+/// one from which timers were listed or counted has another. No statement has a name, and no state is left in a session but what that one listens to, so all of
 /// it works through PgBouncer in transaction mode; there a node that rests looks once a second.
 #[derive(Debug)]
 pub struct Postgres {
@@ -35,6 +35,8 @@ pub struct Postgres {
     claim: Link,
     acknowledge: Link,
     write: [Link; 2],
+    /// For looks at many timers, one at a time: nothing else waits behind them.
+    look: Mutex<Link>,
     /// Which of the two is next.
     turn: AtomicUsize,
     /// What the clock showed when hints were last taken, in microseconds.
@@ -115,6 +117,7 @@ impl OpenStore for PostgresServer {
             claim: link(),
             acknowledge: link(),
             write: [link(), link()],
+            look: Mutex::new(link()),
             turn: AtomicUsize::new(0),
             seen: AtomicI64::new(0),
             listener: Mutex::new(None),

@@ -250,14 +250,14 @@ impl Store for Postgres {
     }
 
     async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        timers::list(self.write(), self.range(), search).await
+        timers::list(&*self.look.lock().await, self.range(), search).await
     }
 
     async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
-        timers::histogram(self.write(), self.range(), bars).await
+        timers::histogram(&*self.look.lock().await, self.range(), bars).await
     }
 
     async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        timers::dead(self.write(), self.range(), search).await
+        timers::dead(&*self.look.lock().await, self.range(), search).await
     }
 }

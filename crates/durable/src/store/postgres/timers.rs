@@ -92,13 +92,32 @@ pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Er
     }))
 }
 
+/// What is meant by a search, but for where it begins.
+const MEANT: &str = "($6 IS NULL OR due < $6) AND ($7 IS NULL OR tag = $7)
+    AND ($8 IS NULL OR starts_with(key, $8)) AND ($9 IS NULL OR (claim <> 0) = $9)";
+
 pub(super) async fn list(link: &Link, range: Range, search: Search) -> Result<Vec<Listed>, Error> {
     let listed = |row: &Row| {
         let state = (count(row, 5), row.get(6));
         Listed::new(place(row, 0), row.get(3), row.get(4), row.get(7), state)
     };
-    let timers = "(SELECT * FROM tickwheel.timer WHERE slot BETWEEN $1 AND $2) t";
-    page(link, range, search, ("claim <> 0, payload", timers), listed).await
+    // Two walks in the primary key, slot by slot. The first few of each slot say until when those
+    // of the page are due, at most: few more are read with their payloads.
+    let walk = format!(
+        "FROM generate_series($1, $2) AS s(slot) CROSS JOIN LATERAL (
+            SELECT * FROM tickwheel.timer WHERE slot = s.slot AND due >= $3
+            AND (due, slot, id) > ($3, $4, $5) AND {MEANT}"
+    );
+    let sql = format!(
+        "WITH latest AS MATERIALIZED (
+            SELECT due {walk} ORDER BY due, id LIMIT $10 / 256 + 1) t
+            ORDER BY due OFFSET greatest($10 - 1, 0) LIMIT 1)
+        SELECT t.slot, due, id, key, tag, attempts, claim <> 0, payload
+            {walk} AND due <= coalesce((SELECT due FROM latest), due)
+            ORDER BY due, id LIMIT $10) t
+        ORDER BY due, slot, id LIMIT $10"
+    );
+    page(link, range, search, &sql, listed).await
 }
 
 pub(super) async fn dead(
@@ -106,39 +125,37 @@ pub(super) async fn dead(
     range: Range,
     search: Search,
 ) -> Result<Vec<DeadTimer>, Error> {
-    // An index has their order. By their slots as well, the server would expect too few for it.
-    let dead = "(SELECT *, died AS due, 0 AS claim FROM tickwheel.dead
-        WHERE slot / 1024 = $1 / 1024) d";
     let tell = |row: &Row| {
         let (Place { due: died, slot, id }, key, tag) = (place(row, 0), row.get(3), row.get(4));
         let (attempts, payload, reason) = (count(row, 5), row.get(6), row.get(7));
         DeadTimer { id, key, payload, tag, attempts, reason, died, slot }
     };
-    page(link, range, search, ("payload, reason", dead), tell).await
+    // An index has their order. By their slots as well, the server would expect too few for it.
+    let sql = format!(
+        "SELECT slot, due, id, key, tag, attempts, payload, reason
+        FROM (SELECT *, died AS due, 0 AS claim FROM tickwheel.dead
+            WHERE slot / 1024 = $1 / 1024) d
+        WHERE (due, slot, id) > ($3, $4, $5) AND {MEANT}
+        ORDER BY due, slot, id LIMIT $10"
+    );
+    page(link, range, search, &sql, tell).await
 }
 
-/// Returns what is found in these rows, by the order of their places, with more of their columns.
+/// Returns what a statement finds, by the order of their places.
 async fn page<A>(
     link: &Link,
     [first, last]: Range,
     search: Search,
-    (columns, rows): (&str, &str),
+    sql: &str,
     tell: impl Fn(&Row) -> A,
 ) -> Result<Vec<A>, Error> {
     let Search { tag, prefix, running, after, before, limit } = search;
-    let sql = format!(
-        "SELECT slot, due, id, key, tag, attempts, {columns}
-        FROM {rows} WHERE (due, slot, id) > ($3, $4, $5)
-        AND ($6 IS NULL OR due < $6) AND ($7 IS NULL OR tag = $7)
-        AND ($8 IS NULL OR starts_with(key, $8)) AND ($9 IS NULL OR (claim <> 0) = $9)
-        ORDER BY due, slot, id LIMIT $10"
-    );
     let (due, slot, before) =
         (after.due.as_micros(), slot(after.slot), before.map(StoreTime::as_micros));
     let limit = i64::from(limit);
     let params: [&dyn Param; 10] =
         [&first, &last, &due, &slot, &after.id, &before, &tag, &prefix, &running, &limit];
-    Ok(link.ask(&sql, &params).await?.iter().map(tell).collect())
+    Ok(link.ask(sql, &params).await?.iter().map(tell).collect())
 }
 
 pub(super) async fn histogram(
