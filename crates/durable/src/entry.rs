@@ -192,7 +192,7 @@ pub struct Token {
 }
 
 /// A timer whose time has come, claimed for this handler.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Due {
     /// The key, if it has one.
@@ -296,7 +296,7 @@ pub enum Touched {
 }
 
 /// How a timer stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pending {
     /// When it is due.
@@ -390,7 +390,7 @@ impl From<&DeadTimer> for Place {
 }
 
 /// A timer that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
     /// Tells this timer from all others, as [`Due::id`] does.
@@ -433,7 +433,7 @@ pub struct Paused {
 }
 
 /// A timer that was given up: it waits for somebody to look at it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadTimer {
     /// Names it, for [`requeue`](crate::Durable::requeue).

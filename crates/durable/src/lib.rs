@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod debug;
 mod durable;
 mod entry;
 #[cfg(all(test, tickwheel_model))]
@@ -42,7 +43,7 @@ mod sync {
 }
 
 /// Compiles and runs the README's example.
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

@@ -479,7 +479,7 @@ pub trait Store: Sealed + Send + Sync + 'static {
 /// A moment of a store's clock, in microseconds since 1970.
 ///
 /// The store's clock alone decides what is due, so nodes need not agree on the time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(i64);
 
 /// The last moment that counts, in the year 5138. Far from the ends of `i64`, so that whatever is
