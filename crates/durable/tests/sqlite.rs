@@ -85,6 +85,33 @@ async fn a_second_process_and_a_newer_file_are_refused_by_name() {
     assert!(matches!(newer, Err(Error::NewerSchema { found: 99, known: 5 })), "{newer:?}");
 }
 
+/// Seen to fail: it opened, timers were accepted, and those of the damaged page never fired.
+#[tokio::test]
+async fn a_damaged_file_is_refused() {
+    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let node = open(folder.path(), &timer).await;
+    let entry = |n: u32| Entry::keyed(n.to_string(), Duration::from_secs(3_600), [7; 1_000]);
+    node.schedule_many((0..200).map(entry).collect()).await.unwrap();
+    drop(node);
+    let path = folder.path().join("timers");
+    // Its thread closes it, and what was written ahead is in it then.
+    while Durable::sqlite(&path).store().open().await.is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut bytes = std::fs::read(&path).unwrap();
+    let half = bytes.len() / 2;
+    bytes[half..half + 4_096].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let told = loop {
+        let told = Durable::sqlite(&path).store().open().await.unwrap_err().to_string();
+        if !told.contains("has the file open") {
+            break told;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(told.contains("is damaged"), "{told}");
+}
+
 /// Seen to fail: it was said to be another process.
 #[tokio::test]
 async fn a_second_node_of_this_process_is_told_what_keeps_the_file() {

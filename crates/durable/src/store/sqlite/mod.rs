@@ -51,7 +51,8 @@ impl SqliteFile {
 
 impl Durable<Sqlite> {
     /// Sets up a node whose timers lie in a file. It is made if there is none. A file is one
-    /// namespace, and no two nodes have it at a time: the second one is refused.
+    /// namespace, and no two nodes have it at a time: the second one is refused. So is a file that
+    /// is damaged; to find out, a start reads all of it.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
         DurableBuilder::new(SqliteFile { path: path.into(), is_written: true })
     }

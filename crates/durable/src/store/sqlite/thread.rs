@@ -246,6 +246,12 @@ fn open(place: &SqliteFile) -> Result<Connection, Error> {
     if !prepare(&file).map_err(explain)? {
         return Err(Error::unavailable(format!("{path:?} names no file that stays")));
     }
+    // Reads all of it. Otherwise what lies in a damaged page is told only when it is looked for.
+    let told: String =
+        file.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(explain)?;
+    if told != "ok" {
+        return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
+    }
     migrate(&mut file)?;
     Ok(file)
 }
