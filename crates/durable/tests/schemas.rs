@@ -276,6 +276,23 @@ async fn no_timer_of_a_batch_is_compared_with_each_other_one() {
     assert!(i64::from(*most) < 10 * TIMERS, "{told:?}");
 }
 
+/// An operator who forbids a kind of plan makes others costly. Seen to fail: the server compiled
+/// each statement, for longer than anybody waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_is_compiled() {
+    let settings = ["jit=on", "enable_seqscan=off", "jit_above_cost=0"];
+    let server = Server::start(&[TOLD, &settings].concat()).expect("PostgreSQL is installed");
+    let store = Durable::postgres(server.config()).store().open().await.unwrap();
+    let row =
+        NewRow { place: Place { slot: store.slot(1), ..Place::default() }, ..Default::default() };
+    store.schedule(NodeId(1), vec![row]).await.unwrap();
+    assert_eq!(store.list(Search::new(10)).await.unwrap().len(), 1);
+    let client = connect(&server.config()).await.unwrap();
+    let told = "SELECT pg_read_file(pg_current_logfile())";
+    let told: String = client.query_one(told, &[]).await.unwrap().get(0);
+    assert!(told.contains("Query Text") && !told.contains("JIT:"), "{told}");
+}
+
 /// Another namespace has as many. The server has looked at the table, as it does in time.
 /// Seen to fail: all that were dead, and had a tag, were read and sorted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

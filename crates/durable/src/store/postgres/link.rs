@@ -81,10 +81,21 @@ impl Connector {
         if config.get_keepalives_interval().is_none() {
             config.keepalives_interval(KEPT_ALIVE / 2).keepalives_retries(3);
         }
+        // Where an operator has plans taken for costly, the server would compile each of them.
+        let (plain, options) = (config.clone(), config.get_options().unwrap_or_default());
+        let options = format!("{options} -c jit=off");
+        config.options(options);
         let connect = Arc::new(move || {
-            let (config, tls) = (config.clone(), tls.clone());
+            let (config, plain, tls) = (config.clone(), plain.clone(), tls.clone());
             Box::pin(async move {
-                let (client, mut connection) = config.connect(tls.clone()).await?;
+                let connected = match config.connect(tls.clone()).await {
+                    // A pooler may forbid it.
+                    Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                        plain.connect(tls.clone()).await
+                    }
+                    connected => connected,
+                };
+                let (client, mut connection) = connected?;
                 let (notices, noticed) = watch::channel(());
                 // Ends with the client. Its errors are the client's calls' as well.
                 let task = tokio::spawn(async move {
