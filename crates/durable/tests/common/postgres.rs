@@ -7,7 +7,7 @@ use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Due, Durable, Outcome};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Config};
 
 /// Returns a prefix for names of namespaces: each test has its own.
 pub(crate) fn name() -> String {
@@ -22,14 +22,20 @@ pub(crate) async fn client(server: &Server) -> Client {
 pub(crate) type Fired = UnboundedReceiver<Due>;
 
 /// Starts a node whose handler tells what it gets.
+#[allow(dead_code, reason = "a server may be reached by other settings")]
 pub(crate) async fn node(server: &Server, namespace: &str) -> (Durable<Postgres>, Fired) {
+    node_at(server.config(), namespace).await
+}
+
+/// The same by other settings.
+pub(crate) async fn node_at(config: Config, namespace: &str) -> (Durable<Postgres>, Fired) {
     let timer = Timer::builder().start().unwrap();
     let (sender, fired) = unbounded_channel();
     let handler = move |due| {
         let _ = sender.send(due);
         async { Outcome::Done }
     };
-    let node = Durable::postgres(server.config()).namespace(namespace);
+    let node = Durable::postgres(config).namespace(namespace);
     let node = node.lease(Duration::from_secs(1)).start(&timer, handler).await.unwrap();
     (node, fired)
 }

@@ -22,16 +22,44 @@ pub(crate) struct Server {
 impl Server {
     /// Makes a cluster and starts it, with these settings besides.
     pub(crate) fn start(settings: &[&str]) -> io::Result<Self> {
+        let server = Server::new()?;
+        let options = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"];
+        run(server.command("initdb").args(options).arg(server.data()))?;
+        server.go(settings)?;
+        Ok(server)
+    }
+
+    fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tickwheel-postgres-").tempdir()?;
         // Its server refuses to be root's, and then it is the user `postgres`' whose folder it is.
         set_permissions(folder.path(), Permissions::from_mode(0o777))?;
         let mut server = Server { folder, programs: programs()?, port: port(), guard: None };
-        let data = server.data();
         server.guard = Some(server.guard()?);
-        let options = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"];
-        run(server.command("initdb").args(options).arg(data))?;
-        server.go(settings)?;
         Ok(server)
+    }
+
+    /// Makes a copy of a server that follows it by streaming replication.
+    #[allow(dead_code, reason = "not each program has a standby")]
+    pub(crate) fn standby(of: &Server) -> io::Result<Self> {
+        let server = Server::new()?;
+        let options = ["-U", "postgres", "-c", "fast", "--no-sync", "-h", "127.0.0.1", "-p"];
+        let mut copy = server.command("pg_basebackup");
+        run(copy.args(options).arg(of.port.to_string()).arg("-D").arg(server.data()))?;
+        server.follow(of)?;
+        Ok(server)
+    }
+
+    /// Starts it as a standby of another one.
+    #[allow(dead_code, reason = "not each program has a standby")]
+    pub(crate) fn follow(&self, of: &Server) -> io::Result<()> {
+        std::fs::write(self.data().join("standby.signal"), "")?;
+        self.go(&[&format!("primary_conninfo=postgresql://postgres@127.0.0.1:{}", of.port)])
+    }
+
+    /// Has a standby take writes.
+    #[allow(dead_code, reason = "not each program has a standby")]
+    pub(crate) fn promote(&self) -> io::Result<()> {
+        run(self.command("pg_ctl").args(["-w", "promote", "-D"]).arg(self.data()))
     }
 
     /// Starts it again after [`crash`](Self::crash).
@@ -48,12 +76,18 @@ impl Server {
     /// Ends it at once, as a crash does.
     #[allow(dead_code, reason = "not each program has a server crash")]
     pub(crate) fn crash(&self) -> io::Result<()> {
-        run(&mut self.stop())
+        run(&mut self.stop("immediate"))
     }
 
-    fn stop(&self) -> Command {
+    /// Ends it once its standbys have all that was written.
+    #[allow(dead_code, reason = "not each program has a standby")]
+    pub(crate) fn shut_down(&self) -> io::Result<()> {
+        run(&mut self.stop("fast"))
+    }
+
+    fn stop(&self, mode: &str) -> Command {
         let mut stop = self.command("pg_ctl");
-        stop.args(["-m", "immediate", "stop", "-D"]).arg(self.data());
+        stop.args(["-m", mode, "stop", "-D"]).arg(self.data());
         stop
     }
 
@@ -61,7 +95,7 @@ impl Server {
     /// it is killed. In a group of its own, so that no signal to this program's ends it as well.
     fn guard(&self) -> io::Result<Child> {
         let script = "folder=$1; shift; read _; \"$@\"; rm -rf \"$folder\"";
-        let (stop, mut guard) = (self.stop(), Command::new("sh"));
+        let (stop, mut guard) = (self.stop("immediate"), Command::new("sh"));
         guard.args(["-c", script, "sh"]).arg(self.folder.path());
         guard.arg(stop.get_program()).args(stop.get_args()).current_dir("/").process_group(0);
         guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
@@ -127,8 +161,11 @@ fn programs() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let debian = versions.map(|version| version.path().join("bin"));
-    let found =
-        std::env::split_paths(&path).chain(debian).find(|folder| folder.join("initdb").exists());
+    // Of a server's own folder: elsewhere there may be some of them.
+    let is_whole = |folder: &PathBuf| {
+        ["initdb", "pg_basebackup"].iter().all(|program| folder.join(program).exists())
+    };
+    let found = std::env::split_paths(&path).chain(debian).find(is_whole);
     found.ok_or_else(|| io::Error::other("no initdb: install PostgreSQL (postgresql on Debian)"))
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
@@ -74,6 +75,8 @@ impl Connector {
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
+        // Also what only reads would be told by a standby how things once were.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         // A connection that is lost is soon known to be, also where nothing is asked.
         if config.get_keepalives_idle() >= KEPT_ALIVE * 100 {
             config.keepalives_idle(KEPT_ALIVE);
@@ -197,7 +200,7 @@ impl Link {
                     return Err(Error::uncertain(elapsed));
                 }
             };
-            if client.is_closed() {
+            if client.is_closed() || error.code().is_some_and(is_of_no_use) {
                 self.part(&connection);
             }
             if !is_crossed(&error) || crossed == CROSSED {
@@ -259,6 +262,24 @@ fn is_crossed(error: &tokio_postgres::Error) -> bool {
     let crossed = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];
     error.code().is_some_and(|code| crossed.contains(code))
 }
+
+/// Returns whether a connection whose server says so is to be made anew: its server has become a
+/// standby, is going down, or is no longer the one that a pooler had lent; or the session has plans
+/// of tables that have changed.
+fn is_of_no_use(code: &SqlState) -> bool {
+    let codes = [
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::FEATURE_NOT_SUPPORTED,
+        SqlState::INVALID_SQL_STATEMENT_NAME,
+    ];
+    codes.contains(code) || code.code().starts_with(CONNECTION)
+}
+
+/// The class of errors that lie in the connection.
+const CONNECTION: &str = "08";
 
 /// The class of errors that lie in what a statement was given.
 const DATA: &str = "22";
