@@ -21,9 +21,9 @@ use stores::{Driven, Wrapped, compare};
 use tickwheel::{SystemClock, Timer};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::store::postgres::{VERSION, migration};
-use tickwheel_durable::store::{NodeId, Store};
+use tickwheel_durable::store::{Claim, NewRow, NodeId, Owned, Place, Store};
 use tickwheel_durable::{
-    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled, Search,
+    Cancelled, Due, Durable, Entry, Error, OpenStore, Outcome, Scheduled, Search, StoreTime,
 };
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -45,6 +45,7 @@ async fn postgres() {
     an_answer_has_so_many_bytes(&server).await;
     what_a_database_does_not_take_is_refused_alone(&server).await;
     an_error_says_why_the_server_refused(&server).await;
+    slots_that_are_deleted_are_made_anew(&server).await;
     it_answers_as_the_store_in_memory_does(&server).await;
     none_is_taken_twice_of_many(&server).await;
 }
@@ -346,6 +347,50 @@ async fn an_error_says_why_the_server_refused(server: &Server) {
         let told = refused.open().await.unwrap_err().to_string();
         assert!(told.contains(why), "{told}");
     }
+}
+
+/// Seen to fail: schedules were `Ok`, and nothing of them fired, nor what had been claimed before.
+async fn slots_that_are_deleted_are_made_anew(server: &Server) {
+    let (client, name) = (client(server).await, name());
+    let store = Durable::postgres(server.config()).namespace(&name).store().open().await.unwrap();
+    let truncate = async || client.batch_execute("TRUNCATE tickwheel.slot").await.unwrap();
+    let (id, slot) = (NodeId(81), store.slot(0));
+    let place = Place { due: StoreTime::MIN, slot, id: 1 };
+    let rows = || vec![NewRow { place, ..NewRow::default() }];
+    let claims = |owned: Vec<Owned>| {
+        let epoch = owned.iter().find(|owned| owned.slot == slot).unwrap().epoch;
+        vec![Claim { place, epoch }]
+    };
+    store.join(id, Duration::from_secs(60)).await.unwrap();
+    store.schedule(id, rows()).await.unwrap();
+    let first = claims(store.take(id, 1_024).await.unwrap());
+    assert_eq!(store.claim(id, first.clone(), 0).await.unwrap().rows.len(), 1);
+    truncate().await;
+    assert!(store.schedule(id, rows()).await.is_err(), "it would not fire");
+    truncate().await;
+    assert!(store.survey(id).await.is_err(), "it says so");
+    truncate().await;
+    assert!(store.first().await.is_err(), "it says so");
+    let survey = store.survey(id).await.unwrap();
+    assert_eq!((survey.slots, survey.free, survey.owned.len()), (1_024, 1_024, 0));
+    let second = claims(store.take(id, 1_024).await.unwrap());
+    assert!(second[0].epoch > first[0].epoch);
+    let answer = store.claim(id, second, 1).await.unwrap();
+    assert_eq!((answer.rows.len(), answer.rows[0].attempts), (1, 2));
+    store.leave(id).await.unwrap();
+    client.batch_execute("DELETE FROM tickwheel.timer").await.unwrap();
+    a_node_fires_what_was_there(server, &name).await;
+}
+
+/// Deletes all slots after one timer was scheduled, and before another one is.
+async fn a_node_fires_what_was_there(server: &Server, name: &str) {
+    let (client, (node, mut fired)) = (client(server).await, node(server, name).await);
+    node.schedule(Entry::keyed("before", Duration::from_secs(2), "x")).await.unwrap();
+    client.batch_execute("TRUNCATE tickwheel.slot").await.unwrap();
+    assert_eq!(next(&mut fired).await.key.unwrap(), "before");
+    assert!(node.stats().errors > 0);
+    while node.schedule(Entry::keyed("after", Duration::ZERO, "x")).await.is_err() {}
+    assert_eq!(next(&mut fired).await.key.unwrap(), "after");
 }
 
 async fn who_is_about_to_leave_shares_no_more_and_tells_what_it_gives_up(server: &Server) {

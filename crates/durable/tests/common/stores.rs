@@ -148,6 +148,8 @@ pub(crate) struct Driven<S> {
     node: NodeId,
     next_id: i64,
     epochs: BTreeMap<u32, i64>,
+    /// That of the first owner.
+    first_epoch: i64,
     claims: Vec<Claim>,
 }
 
@@ -170,8 +172,10 @@ fn scope(tag: Option<u8>) -> Scope {
 impl<S: Store> Driven<S> {
     pub(crate) async fn new(store: S) -> Self {
         let (epochs, claims) = (BTreeMap::new(), Vec::new());
-        let mut driven = Driven { store, node: NodeId(0), next_id: 0, epochs, claims };
+        let node = NodeId(0);
+        let mut driven = Driven { store, node, next_id: 0, epochs, first_epoch: 0, claims };
         driven.own().await;
+        driven.first_epoch = *driven.epochs.values().max().expect("there are slots");
         driven
     }
 
@@ -246,7 +250,7 @@ impl<S: Store> Driven<S> {
             Step::Ack(acks) => self.acknowledge(acks).await,
             Step::NewOwner => {
                 self.own().await;
-                tell(&self.epochs.values().max())
+                tell(&self.epochs.values().map(|epoch| epoch > &self.first_epoch).max())
             }
             Step::Look => self.look().await,
             Step::Requeue(which) => {

@@ -13,6 +13,7 @@ use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{Error, check_name};
 use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, slot, within};
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -157,6 +158,22 @@ impl Postgres {
         Ok(hears)
     }
 
+    /// Makes the slots anew that somebody has deleted, and says so.
+    async fn mend(&self) -> Result<(), Error> {
+        let slots = make_slots(&self.load, self.range()).await?;
+        tracing::warn!(slots, "slots were missing, and are made anew");
+        Ok(())
+    }
+
+    /// Fails where there are fewer slots than there should be, once they are made anew.
+    async fn check_slots(&self, found: u32) -> Result<(), Error> {
+        if found >= SLOTS {
+            return Ok(());
+        }
+        self.mend().await?;
+        Err(missing())
+    }
+
     /// Returns the number of the namespace.
     fn namespace(&self) -> i32 {
         slot(self.first / SLOTS)
@@ -230,6 +247,26 @@ use timer;
 
 /// The first and the last slot of a namespace.
 type Range = [i32; 2];
+
+/// That slots are missing, as where a test has emptied all tables.
+#[derive(Debug)]
+struct Missing;
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("slots of the namespace were deleted: they are made anew, so try again")
+    }
+}
+
+impl std::error::Error for Missing {}
+
+fn missing() -> Error {
+    Error::unavailable(Missing)
+}
+
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(cause) if cause.is::<Missing>())
+}
 
 /// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 const SLOTS: u32 = 1_024;
@@ -357,8 +394,15 @@ async fn first_slot(client: On<'_>, namespace: &str) -> Result<u32, Error> {
     let last = id.checked_add(1).and_then(|next| next.checked_mul(SLOTS as i32));
     let last = last.ok_or_else(|| Error::unavailable("there are too many namespaces"))?;
     let first = last - SLOTS as i32;
-    let made = "INSERT INTO tickwheel.slot (slot) SELECT generate_series($1, $2)
-        ON CONFLICT DO NOTHING";
-    client.ask(made, &[&first, &(last - 1)]).await?;
+    make_slots(&client, [first, last - 1]).await?;
     Ok(first.unsigned_abs())
+}
+
+/// Makes slots of a namespace where there are none; returns how many. Each begins in an epoch that
+/// no former one of its number has reached: or what was claimed then would never be claimed again.
+async fn make_slots(at: &impl Ask, [first, last]: Range) -> Result<usize, Error> {
+    let made = "INSERT INTO tickwheel.slot (slot, epoch)
+        SELECT slot, tickwheel.clock() FROM generate_series($1, $2) AS s(slot)
+        ON CONFLICT DO NOTHING RETURNING slot";
+    Ok(at.ask(made, &[&first, &last]).await?.len())
 }

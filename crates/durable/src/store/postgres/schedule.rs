@@ -2,7 +2,7 @@
 
 use crate::entry::{Error, Scheduled};
 use crate::store::postgres::link::{Ask, Link, Param, column, is_locked, slot};
-use crate::store::postgres::{hinted, timer, told};
+use crate::store::postgres::{hinted, missing, timer, told};
 use crate::store::{NewRow, NodeId, StoreTime, Written};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -82,7 +82,7 @@ async fn write(
     ];
     let written = at.ask(SCHEDULE, &params).await?;
     if written.len() < rows.len() {
-        return Err(Error::unavailable("the namespace has lost slots"));
+        return Err(missing());
     }
     let answer = |row: &Row| {
         let due = row.get::<_, Option<i64>>(1).map(StoreTime::from_micros);

@@ -4,7 +4,9 @@
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
 use crate::store::postgres::link::{Ask, Param, count, place, slot};
-use crate::store::postgres::{Listener, Postgres, SLOTS, bulk, claims, schedule, timers};
+use crate::store::postgres::{
+    Listener, Postgres, SLOTS, bulk, claims, is_missing, schedule, timers,
+};
 use crate::store::{
     Ack, Bars, Bulk, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
     Scope, Sealed, Step, Store, StoreTime, Survey, Written, micros,
@@ -89,7 +91,9 @@ impl Store for Postgres {
             let next_end = next_end.map(|left| Duration::from_micros(left.max(0).unsigned_abs()));
             Survey { live, slots, owned, free, next_end }
         };
-        Ok(rows.first().map(survey).unwrap_or_default())
+        let survey = rows.first().map(survey).unwrap_or_default();
+        self.check_slots(survey.slots).await?;
+        Ok(survey)
     }
 
     async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
@@ -163,13 +167,14 @@ impl Store for Postgres {
     async fn first(&self) -> Result<First, Error> {
         // A walk to the first row of each slot.
         let sql = "SELECT tickwheel.clock(), txid_snapshot_xmin(txid_current_snapshot()) <= $3,
-            (SELECT min(t.due) FROM tickwheel.slot s CROSS JOIN LATERAL (
-                SELECT due FROM tickwheel.timer WHERE slot = s.slot ORDER BY due LIMIT 1) t
-            WHERE s.slot BETWEEN $1 AND $2)";
+            (SELECT min(t.due) FROM generate_series($1, $2) AS s(slot) CROSS JOIN LATERAL (
+                SELECT due FROM tickwheel.timer WHERE slot = s.slot ORDER BY due LIMIT 1) t),
+            (SELECT count(*)::int FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2)";
         let since = self.rests_since.load(Ordering::Relaxed);
         let [first, last] = self.range();
         let rows = self.load.ask(sql, &[&first, &last, &since]).await?;
         let row = rows.first().ok_or_else(|| Error::uncertain("no row"))?;
+        self.check_slots(count(row, 3)).await?;
         let due: Option<i64> = row.get(2);
         let due = due.map_or(StoreTime::MAX, StoreTime::from_micros);
         Ok(First { due, open: row.get(1), now: StoreTime::from_micros(row.get(0)) })
@@ -214,7 +219,11 @@ impl Store for Postgres {
         node: NodeId,
         rows: Vec<NewRow>,
     ) -> Result<Vec<Option<Written>>, Error> {
-        schedule::schedule(self.write(), node, rows).await
+        let answer = schedule::schedule(self.write(), node, rows).await;
+        if answer.as_ref().is_err_and(is_missing) {
+            self.mend().await?;
+        }
+        answer
     }
 
     async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {

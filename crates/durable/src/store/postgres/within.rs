@@ -6,7 +6,7 @@ use crate::node::batcher::is_locked;
 use crate::store::KeyName;
 use crate::store::postgres::link::{Ask, Param, slot};
 use crate::store::postgres::schema::{On, Schema};
-use crate::store::postgres::{Postgres, schedule, timers};
+use crate::store::postgres::{Postgres, is_missing, schedule, timers};
 use tokio_postgres::Transaction;
 
 /// Waits for a row that somebody has locked: only then it is known whose it is.
@@ -31,7 +31,11 @@ impl Durable<Postgres> {
         entry: Entry,
     ) -> Result<Scheduled, Error> {
         let row = self.row(entry)?;
-        let answer = schedule::schedule_in(&self.on(transaction), row).await?;
+        let answer = schedule::schedule_in(&self.on(transaction), row).await;
+        if answer.as_ref().is_err_and(is_missing) {
+            self.store().mend().await?; // Not in a transaction for which others would wait.
+        }
+        let answer = answer?;
         self.count(usize::from(answer != Scheduled::Kept), 0);
         Ok(answer)
     }
