@@ -254,6 +254,7 @@ impl<S: Store> Durable<S> {
         handler: Handler,
     ) -> Result<Self, Error> {
         let node = Arc::new(Node::new(store, timer, options));
+        node.store.connect().await?;
         // Before anything is scheduled: what time it is there.
         let asked = node.timer.now();
         node.clock.observe(asked, node.store.hints(NodeId(0)).await?.now);

@@ -2,7 +2,7 @@
 
 #[path = "common/postgres.rs"]
 mod helpers;
-#[path = "../src/bin/support/server.rs"]
+#[path = "common/server.rs"]
 mod server;
 
 use helpers::{client, name, next, node_at};

@@ -123,8 +123,7 @@ async fn rest<S: Store>(node: &Node<S>, leave: &mut watch::Receiver<bool>) -> Op
             }
             Err(error) => {
                 node.failed(&error, "the node that rests could not look");
-                resting.until = None;
-                POLL
+                break; // Awake it needs to be told of nothing.
             }
         };
         tokio::select! {

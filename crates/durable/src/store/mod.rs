@@ -372,10 +372,16 @@ pub trait Store: Sealed + Send + Sync + 'static {
         None
     }
 
-    /// Lets a node in, with a lease from now on.
+    /// Has all connections that a node needs, before it starts.
+    fn connect(&self) -> impl Answer<()> {
+        async { Ok(()) }
+    }
+
+    /// Lets a node in, with a lease from now on, if it has the connections to fire timers.
     fn join(&self, node: NodeId, lease: Duration) -> impl Answer<()>;
 
-    /// Renews a node's lease from now on, if it has not ended; returns whether.
+    /// Renews a node's lease from now on, if it has not ended; returns whether. Fails as
+    /// [`join`](Self::join) does.
     fn renew(&self, node: NodeId, lease: Duration) -> impl Answer<bool>;
 
     /// Strikes off nodes whose lease has ended, and tells who is left and who owns what.

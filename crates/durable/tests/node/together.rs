@@ -242,6 +242,18 @@ async fn what_a_node_had_in_hand_as_its_lease_ran_out_is_run_again_soon() {
     assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2"]);
 }
 
+/// Seen to fail: it looked again and again, and fired nothing.
+#[tokio::test]
+async fn a_node_that_cannot_rest_is_awake() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    (0..100).for_each(|_| rig.store.inject("rest", Fault::Refuse));
+    rig.pass(seconds(30)).await;
+    node.schedule(Entry::keyed("a", seconds(1), "x")).await.unwrap();
+    rig.pass(seconds(2)).await;
+    assert_eq!(rig.fired(), ["a=x#1"]);
+}
+
 /// Lets nodes come to rest, and returns how often they call the store in ten minutes.
 async fn calls_at_rest(rig: &Rig) -> u64 {
     rig.pass(seconds(60)).await;

@@ -122,10 +122,6 @@ impl Connector {
         Connector { connect, schema: Schema::default() }
     }
 
-    pub(super) async fn connect(&self) -> Result<Client, Error> {
-        Ok(self.connection().await?.client)
-    }
-
     pub(super) async fn connection(&self) -> Result<Connection, Error> {
         let connection = tokio::time::timeout(PATIENCE, (self.connect)()).await;
         connection.map_err(Error::unavailable)?.map_err(Error::unavailable)
@@ -175,8 +171,13 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(connector: Connector) -> Self {
-        Link { connector, connection: Mutex::new(None) }
+    pub(super) fn new(connector: Connector, connection: Option<Connection>) -> Self {
+        Link { connector, connection: Mutex::new(connection.map(Arc::new)) }
+    }
+
+    /// Connects, unless it is connected.
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        self.connection().await.map(drop)
     }
 
     pub(super) async fn ask_within(

@@ -14,7 +14,7 @@ use crate::entry::{Error, check_name};
 use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, slot, within};
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use std::fmt;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -22,10 +22,11 @@ use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
-/// A node has six connections: one for its lease alone, one to load, one to claim, one to
-/// acknowledge, two for what users write. A statement whose answer is given up is cancelled in the
-/// server, so there are no more. One that rests has one more, by which it is told of timers, and
-/// one from which timers were listed or counted has another. No statement has a name, and no state is left in a session but what that one listens to, so all of
+/// A node has seven connections from its start: one for its lease alone, one to load, one to claim,
+/// one to acknowledge, two for what users write, and one by which it is told of timers while it
+/// rests. Where the database does not give it all of them, it does not start. One from which timers
+/// were listed or counted has an eighth. A statement whose answer is given up is cancelled in the
+/// server, so there are no more. No statement has a name, and no state is left in a session but what that one listens to, so all of
 /// it works through PgBouncer in transaction mode; there a node that rests looks once a second.
 #[derive(Debug)]
 pub struct Postgres {
@@ -42,6 +43,8 @@ pub struct Postgres {
     turn: AtomicUsize,
     /// What the clock showed when hints were last taken, in microseconds.
     seen: AtomicI64,
+    /// Whether a node has joined.
+    joined: AtomicBool,
     /// Hears of timers, while the node rests.
     listener: Mutex<Option<Listener>>,
     /// The transaction by which the node rests, or 0.
@@ -51,8 +54,8 @@ pub struct Postgres {
 #[derive(Debug)]
 struct Listener {
     connection: Connection,
-    /// Whether notices come: a pooler passes none.
-    hears: bool,
+    /// Whether notices come, if it is known: a pooler passes none.
+    hears: Option<bool>,
 }
 
 /// A database that [`Durable::postgres`] connects to.
@@ -109,11 +112,11 @@ impl OpenStore for PostgresServer {
     async fn open(mut self) -> Result<Postgres, Error> {
         check_name("namespace", &self.namespace)?;
         self.connector.schema = Schema::new(&self.schema)?;
-        let first = prepare(&self.connector, &self.namespace).await?;
-        let link = || Link::new(self.connector.clone());
+        let (first, connection) = prepare(&self.connector, &self.namespace).await?;
+        let link = || Link::new(self.connector.clone(), None);
         Ok(Postgres {
             first,
-            lease: link(),
+            lease: Link::new(self.connector.clone(), Some(connection)),
             load: link(),
             claim: link(),
             acknowledge: link(),
@@ -121,6 +124,7 @@ impl OpenStore for PostgresServer {
             look: Mutex::new(link()),
             turn: AtomicUsize::new(0),
             seen: AtomicI64::new(0),
+            joined: AtomicBool::new(false),
             listener: Mutex::new(None),
             rests_since: AtomicI64::new(0),
             connector: self.connector,
@@ -141,21 +145,58 @@ impl Postgres {
     /// Listens for timers, unless it does; returns whether notices come.
     async fn listen(&self) -> Result<bool, Error> {
         let mut listener = self.listener.lock().await;
-        if let Some(Listener { connection, hears }) = &*listener {
-            if !connection.client.is_closed() {
-                return Ok(*hears);
+        // One that has ended tells at once, again and again.
+        let known = listener.take().filter(|known| !known.connection.client.is_closed());
+        let Listener { mut connection, hears } = match known {
+            Some(known) => known,
+            None => self.listener().await?,
+        };
+        let hears = match hears {
+            Some(hears) => hears,
+            None => {
+                let channel = self.channel();
+                let listen = format!("LISTEN {channel}");
+                within(self.connector.schema.on(&connection.client).execute(&listen)).await?;
+                // From another connection: a pooler passes on what comes while one is in use.
+                self.load.ask(NOTICE, &[&channel]).await?;
+                tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok()
             }
-        }
-        *listener = None; // One that has ended tells at once, again and again.
-        let channel = self.channel();
-        let mut connection = self.connector.connection().await?;
-        let listen = format!("LISTEN {channel}");
-        within(self.connector.schema.on(&connection.client).execute(&listen)).await?;
-        // From another connection: a pooler passes on what comes while one is in use.
-        self.load.ask(NOTICE, &[&channel]).await?;
-        let hears = tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok();
-        *listener = Some(Listener { connection, hears });
+        };
+        *listener = Some(Listener { connection, hears: Some(hears) });
         Ok(hears)
+    }
+
+    async fn listener(&self) -> Result<Listener, Error> {
+        Ok(Listener { connection: self.connector.connection().await?, hears: None })
+    }
+
+    /// Makes all connections, or says how many are missing: one that lacks some would schedule
+    /// timers and fire none.
+    async fn connect_all(&self) -> Result<(), Error> {
+        let links = self.own().into_iter().chain(&self.write);
+        let all = links.clone().count() + 1;
+        let missing = |made, error| {
+            let told = format!("a node needs {all} connections, and was given {made}: {error}");
+            Error::unavailable(told)
+        };
+        for (made, link) in links.enumerate() {
+            link.connect().await.map_err(|error| missing(made, error))?;
+        }
+        let listener = self.listener().await.map_err(|error| missing(all - 1, error))?;
+        *self.listener.lock().await = Some(listener);
+        Ok(())
+    }
+
+    async fn connect_own(&self) -> Result<(), Error> {
+        for link in self.own() {
+            link.connect().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns those without which a node fires nothing.
+    fn own(&self) -> [&Link; 4] {
+        [&self.lease, &self.load, &self.claim, &self.acknowledge]
     }
 
     /// Makes the slots anew that somebody has deleted, and says so.
@@ -313,15 +354,17 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
 /// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
 /// is none. Where the tables are up to date it asks for no rights to change them.
-async fn prepare(connector: &Connector, namespace: &str) -> Result<u32, Error> {
-    let mut client = connector.connect().await?;
-    if within(version(connector.schema.on(&client))).await? != Some(VERSION) {
+async fn prepare(connector: &Connector, namespace: &str) -> Result<(u32, Connection), Error> {
+    let mut connection = connector.connection().await?;
+    let client = &mut connection.client;
+    if within(version(connector.schema.on(client))).await? != Some(VERSION) {
         // As long as it takes: an index is built, or another node migrates.
         let change = client.transaction().await.map_err(explain)?;
         migrate(connector.schema.on(change.client())).await?;
         change.commit().await.map_err(explain)?;
     }
-    within(first_slot(connector.schema.on(&client), namespace)).await
+    let first = within(first_slot(connector.schema.on(client), namespace)).await?;
+    Ok((first, connection))
 }
 
 /// Returns the version of the tables, if there are any.

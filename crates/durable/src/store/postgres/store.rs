@@ -46,11 +46,21 @@ impl Store for Postgres {
         self.connector.schema.0.clone()
     }
 
+    async fn connect(&self) -> Result<(), Error> {
+        self.connect_all().await
+    }
+
     async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
         // A node that joins again was cut off, or slept, and its connections may be dead: a call on
         // them would wait for its answer as long as any call may.
-        let links = [&self.lease, &self.load, &self.claim, &self.acknowledge];
-        links.iter().for_each(|link| link.reconnect());
+        let reconnect = || self.own().iter().for_each(|link| link.reconnect());
+        if self.joined.swap(true, Ordering::Relaxed) {
+            reconnect();
+        }
+        if let Err(error) = self.connect_own().await {
+            reconnect(); // Another node that lacks one may have those.
+            return Err(error);
+        }
         // Hints that were written after their node had gone.
         let sweep = "DELETE FROM tickwheel.inbox
             WHERE node NOT IN (SELECT node FROM tickwheel.member)";
@@ -63,6 +73,9 @@ impl Store for Postgres {
     async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
         let sql = "UPDATE tickwheel.member SET lease_until = tickwheel.clock() + $2
             WHERE node = $1 AND lease_until > tickwheel.clock() RETURNING node";
+        // A node that cannot claim is to own nothing: its lease runs out.
+        let connected = tokio::time::timeout(lease / 4, self.connect_own());
+        connected.await.map_err(Error::unavailable)??;
         // A renewal that takes longer is better asked for again.
         let rows = self.lease.ask_within(lease / 4, sql, &[&node.0, &micros(lease)]).await?;
         Ok(!rows.is_empty())
@@ -131,7 +144,6 @@ impl Store for Postgres {
     }
 
     async fn leave(&self, node: NodeId) -> Result<(), Error> {
-        *self.listener.lock().await = None;
         self.rests_since.store(0, Ordering::Relaxed);
         // Its slots are nobody's as soon as it is no member.
         let sql = "DELETE FROM tickwheel.member WHERE node = $1";
@@ -157,7 +169,7 @@ impl Store for Postgres {
 
     async fn told(&self, _: NodeId) -> Result<(), Error> {
         match &mut *self.listener.lock().await {
-            Some(Listener { connection, hears: true }) => {
+            Some(Listener { connection, hears: Some(true) }) => {
                 connection.noticed.changed().await.map_err(Error::unavailable)
             }
             _ => std::future::pending().await,
