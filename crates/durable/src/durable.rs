@@ -337,7 +337,7 @@ impl<S: Store> Durable<S> {
     }
 
     /// Lists timers by the order of their times: those that wait, and those that handlers have.
-    /// Reads those that it leaves out as well; on PostgreSQL a page reads few before it or after it.
+    /// Reads those that it leaves out as well; on PostgreSQL a page reads few before or after it.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
