@@ -26,9 +26,9 @@ use tokio_postgres::{Config, NoTls, Socket};
 /// one to acknowledge, two for what users write, and one by which it is told of timers while it
 /// rests. Where the database does not give it all of them, it does not start. One from which timers
 /// were listed or counted has an eighth. A statement whose answer is given up is cancelled in the
-/// server, so there are no more. No statement has a name, and no state is left in a session but what
-/// that one listens to, so all of it works through PgBouncer in transaction mode; there a node that
-/// rests looks once a second.
+/// server, so there are no more. No statement has a name, and no state is left in a session but
+/// what that one listens to, so all of it works through PgBouncer in transaction mode; there a node
+/// that rests looks once a second.
 #[derive(Debug)]
 pub struct Postgres {
     first: u32,
