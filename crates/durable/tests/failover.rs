@@ -84,7 +84,7 @@ async fn backends(client: &Client) -> HashSet<i32> {
     client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// Asks by each connection that writes for users, and by that of the lease; returns how many failed.
+/// Asks by each connection that writes for users, and by that of the lease. Returns how many fail.
 async fn ask(store: &Postgres) -> usize {
     let (node, lease) = (NodeId(1), Duration::from_secs(60));
     let key = KeyName { slot: store.slot(0), key: "a".to_owned() };
