@@ -24,6 +24,8 @@ const MANY: u64 = 1_000_000;
 pub const GROWTH: [[&str; 2]; 2] = [["W2_10k", "W2_1M"], ["K1_10k", "K1_1M"]];
 
 const LAST_MS: u64 = 15_000;
+/// Of a sleep.
+const DELAY: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Copy, ValueEnum)]
 #[value(rename_all = "verbatim")]
@@ -52,6 +54,9 @@ pub enum Work {
     P1k,
     /// Make a sleep, poll it once, and drop it.
     S1,
+    /// The same with tokio's, in a task.
+    #[cfg(feature = "tokio")]
+    S1_tokio,
 }
 
 impl Work {
@@ -67,7 +72,7 @@ impl Work {
             Work::W2_1M | Work::K1_1M => 1_500_000,
             Work::W2 | Work::W2n => 500_000,
             Work::W1 | Work::W3 | Work::K3 => 250_000,
-            Work::W2_10k | Work::K1_10k | Work::K1 | Work::P1 | Work::P1k | Work::S1 => 200_000,
+            _ => 200_000,
         }
     }
 
@@ -96,6 +101,8 @@ impl Work {
             Work::P1 => _ = operations::end_to_end(&purgatory(), 1, count, count / 100),
             Work::P1k => _ = operations::end_to_end(&purgatory(), 1, count, 10_000),
             Work::S1 => sleep(count),
+            #[cfg(feature = "tokio")]
+            Work::S1_tokio => sleep_on_tokio(count),
         }
     }
 }
@@ -141,7 +148,6 @@ fn expire_keys(count: u64) {
 
 /// Does S1 of the peers' benchmark, where one other sleep waits, too.
 fn sleep(count: u64) {
-    const DELAY: Duration = Duration::from_secs(600);
     let timer = timer().0;
     let mut context = Context::from_waker(Waker::noop());
     let mut before = pin!(timer.sleep(DELAY / 2));
@@ -151,6 +157,30 @@ fn sleep(count: u64) {
             assert!(pin!(timer.sleep(black_box(DELAY))).poll(&mut context).is_pending());
         }
     });
+}
+
+#[cfg(feature = "tokio")]
+fn sleep_on_tokio(count: u64) {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_time();
+    #[cfg(tokio_unstable)]
+    builder.enable_alt_timer();
+    let runtime = builder.build().expect("a runtime");
+    let sleeps = poll_fn(move |context| {
+        let mut before = pin!(tokio::time::sleep(DELAY / 2));
+        assert!(before.as_mut().poll(context).is_pending());
+        measured(|| {
+            for _ in 0..count {
+                assert!(pin!(tokio::time::sleep(black_box(DELAY))).poll(context).is_pending());
+            }
+        });
+        Poll::Ready(())
+    });
+    let task = runtime.spawn(tokio::task::coop::unconstrained(sleeps));
+    runtime.block_on(task).expect("no panic");
 }
 
 /// The default hasher of keys, with the same seeds in each run.
