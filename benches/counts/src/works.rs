@@ -56,7 +56,7 @@ pub enum Work {
     S1,
     /// The same with tokio's, in a task.
     #[cfg(feature = "tokio")]
-    S1_tokio,
+    S1Tokio,
 }
 
 impl Work {
@@ -102,7 +102,7 @@ impl Work {
             Work::P1k => _ = operations::end_to_end(&purgatory(), 1, count, 10_000),
             Work::S1 => sleep(count),
             #[cfg(feature = "tokio")]
-            Work::S1_tokio => sleep_on_tokio(count),
+            Work::S1Tokio => sleep_on_tokio(count),
         }
     }
 }
