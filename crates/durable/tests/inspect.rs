@@ -6,8 +6,7 @@ mod server;
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, connect};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::migration;
 use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome, Search};
+use tokio_postgres::Client;
 
 /// Starts a node which has one timer that waits, and one that has died.
 async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Durable<O::Store> {
@@ -108,21 +108,36 @@ async fn who_may_not_write_beside_a_file_is_told_what_to_do() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Has something answer as a server does that goes on by TLS alone.
-fn who_asks_for_more_is_told_what_to_do() {
-    let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = format!("host=127.0.0.1 port={}", server.local_addr().unwrap().port());
-    let asked = std::thread::spawn(move || {
-        let (mut client, _) = server.accept().unwrap();
-        client.read_exact(&mut [0; 8]).unwrap();
-        client.write_all(b"S").unwrap();
-    });
-    inspect(&(target + " user=a sslmode=require"), &[], false, &["through a tunnel"]);
-    asked.join().unwrap();
+/// Has the server make itself a certificate, and ask one role for TLS.
+async fn a_server_that_demands_tls_is_looked_at(server: &Server, client: &Client) {
+    let make = "COPY (SELECT) TO PROGRAM 'openssl req -x509 -newkey rsa:2048 -nodes -days 2
+        -keyout server.key -out server.crt -subj /CN=server -addext subjectAltName=IP:127.0.0.1
+        -addext basicConstraints=critical,CA:FALSE'";
+    client.batch_execute(&make.replace('\n', " ")).await.unwrap();
+    client.batch_execute("CREATE ROLE private SUPERUSER LOGIN").await.unwrap();
+    let rules: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
+    let former = fs::read_to_string(&rules).unwrap();
+    let demand = "hostssl all private all trust\nhost all private all reject\n";
+    fs::write(&rules, format!("{demand}{former}")).unwrap();
+    client.batch_execute("ALTER SYSTEM SET ssl = on").await.unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    while connect(server.config().user("private")).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let port = server.config().get_ports()[0];
+    let target = format!("host=127.0.0.1 port={port} user=private dbname=postgres");
+    let some = ["--namespace", "some"];
+    inspect(&target, &some, false, &["no encryption", "add sslmode=require"]);
+    let target = target + " sslmode=require";
+    inspect(&target, &some, false, &["certificate"]);
+    let certificate = Path::new(&rules).with_file_name("server.crt");
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    let output = inspect.arg(target).args(some).env("SSL_CERT_FILE", certificate).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Has the server ask one role for a password.
-async fn a_password_is_read(server: &Server, client: &tokio_postgres::Client) {
+async fn a_password_is_read(server: &Server, client: &Client) {
     client.batch_execute("CREATE ROLE secret SUPERUSER LOGIN PASSWORD 'word'").await.unwrap();
     let rules: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
     let former = fs::read_to_string(&rules).unwrap();
@@ -148,7 +163,7 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     inspect(&target, &["--print-migration", "0"], true, &[&migration("tickwheel", 0).unwrap()]);
     let node = start(Durable::postgres(server.config()).namespace("some")).await;
     inspect(&target, &[], false, &["there is no namespace \"default\"", "but [\"some\"]"]);
-    who_asks_for_more_is_told_what_to_do();
+    a_server_that_demands_tls_is_looked_at(&server, &client).await;
     a_password_is_read(&server, &client).await;
     let some = &["--namespace", "some"];
     node.pause(None, Duration::from_secs(59)).await.unwrap();

@@ -7,15 +7,17 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::postgres::{Postgres, VERSION, migration};
 use tickwheel_durable::store::{Bars, Bulk, Scope, Store};
-use tickwheel_durable::{Durable, OpenStore, Paused, Search, StoreTime};
+use tickwheel_durable::{Durable, DurableBuilder, OpenStore, Paused, Search, StoreTime};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Looks at durable timers in a file or on PostgreSQL.
 ///
-/// A password that is not said stands in PGPASSWORD: other users see a command line. This program
-/// speaks no TLS: where a server demands it, connect through a tunnel on this machine, such as
-/// `ssh -L 5433:localhost:5432 server`.
+/// A password that is not said stands in PGPASSWORD: other users see a command line. With
+/// `sslmode=require` it connects by TLS, and checks the server's certificate by the system's, or by
+/// those in the file that SSL_CERT_FILE names.
 #[derive(Parser)]
 struct Options {
     /// An SQLite file, which no node has open meanwhile. Or how to connect: "host=localhost
@@ -119,12 +121,28 @@ const WIDTH: u64 = 50;
 /// How many dead timers are read, or requeued, at a time.
 const PAGE: u32 = 1_000;
 
+/// Returns what connects by TLS, where it is demanded.
+fn tls(server: &Config) -> Result<Option<MakeRustlsConnect>, Box<dyn Error>> {
+    if server.get_ssl_mode() != SslMode::Require {
+        return Ok(None);
+    }
+    let (tls, _) = MakeRustlsConnect::with_native_certs()
+        .map_err(|errors| format!("the system has no certificates: {errors:?}"))?;
+    Ok(Some(tls))
+}
+
 async fn connect(server: &Config) -> Result<Client, Box<dyn Error>> {
+    if let Some(tls) = tls(server)? {
+        let (client, connection) = server.connect(tls).await?;
+        tokio::spawn(connection);
+        return Ok(client);
+    }
     let (client, connection) = server.connect(NoTls).await.map_err(|error| {
         let told = error.source().map_or_else(String::new, <dyn Error>::to_string);
-        let is_refused = told.contains("no TLS implementation") || told.contains("no encryption");
-        let hint = "this program speaks no TLS: connect through a tunnel on this machine";
-        if is_refused { format!("{told}: {hint}").into() } else { Box::<dyn Error>::from(error) }
+        match told.contains("no encryption") {
+            true => format!("{told}: add sslmode=require").into(),
+            false => Box::<dyn Error>::from(error),
+        }
     })?;
     tokio::spawn(connection);
     Ok(client)
@@ -156,6 +174,7 @@ async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), 
         return Err(told.into());
     }
     let builder = Durable::postgres(server.clone()).namespace(namespace).schema(schema);
+    let builder = tls(server)?.into_iter().fold(builder, DurableBuilder::tls);
     Ok((client, builder.store().open().await?))
 }
 
