@@ -10,25 +10,30 @@ use std::time::{Duration, Instant};
 /// How often hints are taken: what another node schedules for now is late by as much.
 const HINTS: Duration = Duration::from_millis(20);
 /// How often what was due lately is looked through, and how lately that is: everything, as on a
-/// takeover; what a transaction of some minutes committed late; and each second ten seconds. What
-/// lies further back than those is mostly rows that are dead and, under somebody's long
-/// transaction, not yet removed. One sweep is planned at a time, so the widest comes first.
+/// takeover; what a transaction of some minutes committed late; and each second ten seconds.
 const SWEEPS: [(Duration, Duration); 3] = [
     (Duration::from_secs(600), Duration::MAX),
     (Duration::from_secs(30), Duration::from_secs(600)),
     (Duration::from_secs(1), Duration::from_secs(10)),
 ];
+/// What was due before this is mostly rows that are dead and, under somebody's long transaction,
+/// not yet removed, by the million: it is loaded last, and in pieces.
+const LATELY: Duration = Duration::from_secs(660);
+/// How many slots such a piece has.
+const PIECE: usize = 32;
 /// What is later than this should have been taken by now.
 const OVERDUE: Duration = Duration::from_millis(500);
 /// How many places are loaded in one call.
 const PAGE: u32 = 10_000;
 
 /// A range of places that is being loaded, a page at a time.
+#[derive(Clone)]
 struct Scan {
     slots: Vec<u32>,
     after: Place,
     before: StoreTime,
-    sweep: bool,
+    /// Which of the sweeps it belongs to.
+    sweep: Option<usize>,
 }
 
 pub(crate) struct Loader<S> {
@@ -87,16 +92,42 @@ impl<S: Store> Loader<S> {
         }
         self.move_window(id).await?;
         if let Some((_, part)) = self.part.take_if(|(at, _)| *at <= node.timer.now()) {
-            self.scans.push_back(part);
+            self.plan(part);
         }
-        let news = node.slots.take_news();
-        if !news.is_empty() {
-            let before = node.window.horizon();
-            let after = Place::before(StoreTime::MIN);
-            self.scans.push_front(Scan { slots: news, after, before, sweep: false });
+        let slots = node.slots.take_news();
+        if !slots.is_empty() {
+            let (after, before) = (Place::before(StoreTime::MIN), node.window.horizon());
+            self.plan(Scan { slots, after, before, sweep: None });
         }
         self.plan_sweeps();
-        self.step().await
+        let done = self.step().await;
+        if done.is_err() {
+            self.halve();
+        }
+        done
+    }
+
+    /// Puts a scan before the others, but behind them what of it is long past.
+    fn plan(&mut self, mut scan: Scan) {
+        let lately = self.node.clock.earliest().minus(LATELY);
+        if scan.after.due < lately {
+            for slots in scan.slots.chunks(PIECE) {
+                let slots = slots.to_vec();
+                self.scans.push_back(Scan { slots, before: lately, ..scan.clone() });
+            }
+            scan.after = Place::before(lately);
+        }
+        self.scans.push_front(scan);
+    }
+
+    /// Has what failed go on where it was, and read half as much at a time: there may have been too
+    /// much to read while one waits for an answer.
+    fn halve(&mut self) {
+        if let Some(scan) = self.scans.front_mut().filter(|scan| scan.slots.len() > 1) {
+            let slots = scan.slots.split_off(scan.slots.len() / 2);
+            let half = Scan { slots, ..scan.clone() };
+            self.scans.insert(1, half);
+        }
     }
 
     /// Publishes the next horizon before what lies this side of it is loaded: who writes an earlier
@@ -111,25 +142,28 @@ impl<S: Store> Loader<S> {
         node.store.publish(id, before).await?;
         node.window.set_horizon(before);
         self.window = node.timer.now() + node.options.window / 2;
-        let slots = node.slots.all();
-        let scan = Scan { slots, after: Place::before(from), before, sweep: false };
-        let wait = from.since(node.clock.latest()) / 4; // None at first, when all of it is near.
-        self.part = Some((node.timer.now() + wait, scan));
+        // At first all slots are new, and loaded as such.
+        if from > StoreTime::MIN {
+            let slots = node.slots.all();
+            let scan = Scan { slots, after: Place::before(from), before, sweep: None };
+            let wait = from.since(node.clock.latest()) / 4;
+            self.part = Some((node.timer.now() + wait, scan));
+        }
         Ok(())
     }
 
     fn plan_sweeps(&mut self) {
         let now = self.node.timer.now();
-        for (next, (every, back)) in self.sweeps.iter_mut().zip(SWEEPS) {
-            if now < *next || self.scans.iter().any(|scan| scan.sweep) {
+        for (kind, (every, back)) in SWEEPS.into_iter().enumerate() {
+            let sweep = Some(kind);
+            if now < self.sweeps[kind] || self.scans.iter().any(|scan| scan.sweep == sweep) {
                 continue;
             }
-            *next = now + every;
+            self.sweeps[kind] = now + every;
             let clock = self.node.clock.earliest();
             let (after, before) = (Place::before(clock.minus(back)), clock.minus(OVERDUE));
-            let slots = self.node.slots.all();
             // Before the window: what it finds is late already.
-            self.scans.push_front(Scan { slots, after, before, sweep: true });
+            self.plan(Scan { slots: self.node.slots.all(), after, before, sweep });
         }
     }
 
@@ -140,7 +174,8 @@ impl<S: Store> Loader<S> {
         let room = node.options.max_near.saturating_sub(node.window.near());
         let Some(scan) = self.scans.front_mut() else { return Ok(()) };
         // A sweep goes on without room: it finds what is late, and there is no end of it otherwise.
-        let limit = if scan.sweep { PAGE } else { PAGE.min(u32::try_from(room).unwrap_or(PAGE)) };
+        let sweep = scan.sweep.is_some();
+        let limit = if sweep { PAGE } else { PAGE.min(u32::try_from(room).unwrap_or(PAGE)) };
         if limit == 0 {
             self.scans.rotate_left(1);
             return Ok(());
@@ -148,12 +183,11 @@ impl<S: Store> Loader<S> {
         let Scan { after, before, .. } = *scan;
         let page = Page { slots: scan.slots.clone(), after, before, limit };
         let places = node.store.load(page).await?;
-        tracing::trace!(places = places.len(), sweep = scan.sweep, "loaded");
+        tracing::trace!(places = places.len(), sweep, "loaded");
         let full = places.len() >= limit as usize;
         if let Some(last) = places.last() {
             scan.after = *last;
         }
-        let sweep = scan.sweep;
         // One page of a sweep is enough: the next one finds the rest, when these are done.
         if !full || sweep {
             self.scans.pop_front();
@@ -166,5 +200,55 @@ impl<S: Store> Loader<S> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Options;
+    use crate::store::memory::{Fault, Memory};
+    use crate::store::{NewRow, Owned};
+    use tickwheel::{ManualClock, Timer};
+
+    /// Returns a loader to which so many slots are new, with a timer in each that is so late.
+    async fn loader(slots: u32, late: Duration) -> Loader<Memory> {
+        let clock = ManualClock::new();
+        let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
+        let node = Arc::new(Node::new(Memory::new(slots, clock), timer, Options::default()));
+        let now = node.store.now();
+        node.clock.observe(node.timer.now(), now);
+        let row = |slot| {
+            let place = Place { due: now.minus(late), slot, id: i64::from(slot) };
+            NewRow { place, ..NewRow::default() }
+        };
+        node.store.schedule(NodeId(0), (0..slots).map(row).collect()).await.expect("no fault");
+        let owned: Vec<Owned> = (0..slots).map(|slot| Owned { slot, epoch: 1 }).collect();
+        node.slots.reconcile(&owned);
+        Loader::new(node)
+    }
+
+    /// Seen to fail: all of it was read at once, and begun again after each failure.
+    #[tokio::test]
+    async fn what_is_long_past_goes_on_in_pieces_where_it_failed() {
+        let mut loader = loader(128, LATELY * 10).await;
+        let node = Arc::clone(&loader.node);
+        let mut near = Vec::new();
+        for fails in [false, false, true, false, false, true, false, false, false, false] {
+            if fails {
+                node.store.inject("load", Fault::Refuse);
+            }
+            assert_eq!(loader.round(NodeId(1)).await.is_err(), fails);
+            near.push(node.window.near());
+        }
+        assert_eq!(near, [0, 32, 32, 48, 64, 64, 80, 96, 128, 128]);
+        assert!(loader.scans.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_was_due_lately_is_loaded_first_and_at_once() {
+        let mut loader = loader(128, LATELY / 2).await;
+        loader.round(NodeId(1)).await.expect("no fault");
+        assert_eq!((loader.node.window.near(), loader.scans.len()), (128, 4));
     }
 }

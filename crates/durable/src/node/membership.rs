@@ -7,7 +7,7 @@
 use crate::entry::Error;
 use crate::node::batcher::insist;
 use crate::node::{Node, draw};
-use crate::store::{First, NodeId, Store, StoreTime};
+use crate::store::{First, NodeId, Page, Place, Store, StoreTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -101,6 +101,12 @@ const POLL: Duration = Duration::from_secs(1);
 /// Returns whether nothing is due soon, and nothing is in anybody's hands.
 async fn is_quiet<S: Store>(node: &Node<S>) -> Result<bool, Error> {
     if node.slots.in_flight() > 0 || node.window.ready.len() > 0 {
+        return Ok(false);
+    }
+    // Soon told where something is due soon: to look for the first one reads all dead rows.
+    let now = node.clock.earliest();
+    let (slots, after, before) = (node.slots.all(), Place::before(now), now.plus(FAR));
+    if !node.store.load(Page { slots, after, before, limit: 1 }).await?.is_empty() {
         return Ok(false);
     }
     let first = node.store.first().await?;
@@ -212,8 +218,10 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             Ok(Some(next_end)) => {
                 pause = pause.min(next_end);
                 if node.timer.now() >= look {
-                    look = node.timer.now() + FAR / 2;
-                    rests = is_quiet(node).await.unwrap_or(false); // The next round tells errors.
+                    let quiet = is_quiet(node).await;
+                    rests = *quiet.as_ref().unwrap_or(&false); // The next round tells errors.
+                    // One that takes too long keeps others waiting.
+                    look = node.timer.now() + if quiet.is_ok() { FAR / 2 } else { CEILING };
                 }
             }
             Err(error) => node.failed(&error, "the slots could not be looked at"),
