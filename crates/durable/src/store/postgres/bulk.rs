@@ -27,7 +27,8 @@ macro_rules! goes {
 const HELD: &str = concat!(
     "planned IS NOT NULL AND claim = 0 AND due > $6
     AND slot = ANY (ARRAY(SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2))
-    AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause WHERE namespace = $1 / 1024))
+    AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause p
+        WHERE namespace = $1 / 1024 AND ($3 IS NULL OR p.tag IS NULL OR p.tag = $3)))
     AND due > ",
     goes!("d")
 );

@@ -14,25 +14,27 @@ use tokio_postgres::Row;
 /// Reads the slot's row and locks it not: a slot that changes hands meanwhile lets this claim pass,
 /// and the next owner's, of a later epoch, over it. What was found and is not its own is locked,
 /// and what is its own and was not claimed is suspect. What has enough bytes before it is not
-/// locked, nor read. What was cancelled in an earlier run is gone. A pause is locked, and so is not
-/// ended, until what it puts off has been: who ends it finds all. Each part tells its own rows: the
-/// server takes a batch for one row, and would join the parts by comparing each with each.
+/// locked, nor read. What was cancelled in an earlier run is gone. Only the pauses of these
+/// tags are read. They are locked, so none is ended until what it puts off has been: who ends it
+/// finds all. Each part tells its own rows: the server takes a batch for one row, and would join
+/// the parts by comparing each with each.
 const CLAIM: &str = concat!(
     "WITH clock AS MATERIALIZED (SELECT tickwheel.clock() AS now),
-    paused AS MATERIALIZED (
-        SELECT tag, until FROM tickwheel.pause
-        WHERE namespace = $9 AND until > tickwheel.clock() FOR SHARE),
     found AS MATERIALIZED (
-        SELECT t.at, t.slot, t.due, t.id, i.epoch, sum(octet_length(t.payload))
-            OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before,
-            (SELECT max(until) FROM paused p WHERE p.tag IS NULL OR p.tag = t.tag) AS held
+        SELECT t.at, t.slot, t.due, t.id, t.tag, i.epoch, sum(octet_length(t.payload))
+            OVER (ORDER BY t.due, t.slot, t.id) - octet_length(t.payload) AS before
         FROM clock, unnest($1, $2, $3, $4) AS i(slot, due, id, epoch)
         JOIN tickwheel.slot s ON s.slot = i.slot AND s.epoch = i.epoch AND s.owner = $5
         ",
     timer!("slot", "due", "id"),
     "WHERE t.claim <= i.epoch AND t.due <= clock.now),
+    paused AS MATERIALIZED (
+        SELECT tag, until FROM tickwheel.pause
+        WHERE namespace = $9 AND until > tickwheel.clock()
+        AND (tag IS NULL OR tag = ANY (ARRAY(SELECT tag FROM found))) FOR SHARE),
     own AS MATERIALIZED (
-        SELECT f.at, f.slot, f.due, f.id, f.epoch, f.held, t.attempts, t.cancelled,
+        SELECT f.at, f.slot, f.due, f.id, f.epoch, t.attempts, t.cancelled,
+            (SELECT max(until) FROM paused p WHERE p.tag IS NULL OR p.tag = f.tag) AS held,
             t.crashes + (t.claim NOT IN (0, f.epoch) AND t.crashes < $7)::int AS crashes
         FROM found f JOIN tickwheel.timer t USING (slot, due, id)
         WHERE t.ctid = f.at AND t.claim <= f.epoch AND f.before < $8 FOR UPDATE OF t SKIP LOCKED),

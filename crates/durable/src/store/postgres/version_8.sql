@@ -3,6 +3,7 @@
 SET LOCAL lock_timeout = '1500ms';
 ALTER TABLE tickwheel.version ADD PRIMARY KEY (version);
 ALTER TABLE tickwheel.pause ADD COLUMN number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;
+CREATE INDEX pause_tag ON tickwheel.pause (namespace, tag);
 
 DO $$ BEGIN
     IF EXISTS (SELECT FROM tickwheel.slot WHERE served <> 0) THEN
