@@ -2,7 +2,7 @@
 
 use crate::clock::Settings;
 use crate::fleet::{Fleet, Mood};
-use crate::node::{POISON, now};
+use crate::node::{POISON, USER, now};
 use crate::server::{Server, connect};
 use crate::{LEASE, NAMESPACE};
 use clap::ValueEnum;
@@ -41,6 +41,14 @@ pub(crate) enum Kind {
     Skew,
     /// The server's clock leaps, by up to six seconds, ahead or back.
     Clock,
+    /// The server takes no writes for a while.
+    ReadOnly,
+    /// Somebody deletes all slots.
+    Truncate,
+    /// The nodes are cut off, and given few connections for a while.
+    Limit,
+    /// Very many tags are paused, of which no timer has one.
+    Pauses,
     /// Each node is restarted on another version's program, one after the other, and then back.
     Upgrade,
 }
@@ -69,7 +77,7 @@ impl Kind {
 
     /// Returns whether it may make timers late that it does not name.
     pub(crate) fn disturbs(self) -> bool {
-        !matches!(self, Kind::Lock | Kind::Poison)
+        !matches!(self, Kind::Lock | Kind::Poison | Kind::Pauses)
     }
 }
 
@@ -166,7 +174,7 @@ fn choose(nodes: usize, only: &[Kind]) -> Kind {
     if let Some(kind) = fastrand::choice(only) {
         return *kind;
     }
-    match fastrand::u8(..18) {
+    match fastrand::u8(..22) {
         0..=3 => Kind::Kill,
         4 | 5 => Kind::Stop,
         6 => Kind::Crash,
@@ -179,6 +187,10 @@ fn choose(nodes: usize, only: &[Kind]) -> Kind {
         13 => Kind::Slow,
         14 => Kind::Lock,
         15 => Kind::Poison,
+        16 => Kind::ReadOnly,
+        17 => Kind::Truncate,
+        18 => Kind::Limit,
+        19 => Kind::Pauses,
         _ if nodes > 3 => Kind::NodeLeft,
         _ => Kind::NodeAdded,
     }
@@ -212,13 +224,20 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             let hold =
                 "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM tickwheel.timer";
             holder.batch_execute(hold).await?;
+            let held = Duration::from_secs(fastrand::u64(30..1_800));
             tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_secs(30)).await;
+                tokio::time::sleep(held).await;
                 drop(holder);
             });
         }
         Kind::Lock => lock(server, locked).await?,
         Kind::Poison => poison(server).await?,
+        Kind::ReadOnly => take_no_writes(server).await?,
+        Kind::Truncate => {
+            connect(&server.config()).await?.batch_execute("TRUNCATE tickwheel.slot").await?;
+        }
+        Kind::Limit => limit(server, 8 * fleet.len()).await?,
+        Kind::Pauses => drop(connect(&server.config()).await?.execute(PAUSES, &[]).await?),
         Kind::Wake | Kind::Abort => {} // Not chosen.
         Kind::NodeAdded => fleet.add().await?,
         Kind::NodeLeft => drop(tokio::task::block_in_place(|| fleet.remove())?),
@@ -231,6 +250,35 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
     }
     Ok(())
 }
+
+/// Has a server take no writes for a while, also by connections that it has.
+async fn take_no_writes(server: &Server) -> Result<(), Box<dyn Error>> {
+    let client = connect(&server.config()).await?;
+    for (read_only, pause) in [("on", longer_than_the_lease()), ("off", Duration::ZERO)] {
+        let set = format!("ALTER SYSTEM SET default_transaction_read_only = {read_only}");
+        client.batch_execute(&set).await?;
+        client.batch_execute("SELECT pg_reload_conf()").await?;
+        tokio::time::sleep(pause).await;
+    }
+    Ok(())
+}
+
+/// Cuts the nodes off, and gives them fewer connections than so many for a while.
+async fn limit(server: &Server, fewer: usize) -> Result<(), Box<dyn Error>> {
+    let client = connect(&server.config()).await?;
+    let few = fastrand::usize(1..fewer);
+    client.batch_execute(&format!("ALTER ROLE {USER} CONNECTION LIMIT {few}")).await?;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1";
+    client.execute(cut, &[&USER]).await?;
+    tokio::time::sleep(longer_than_the_lease()).await;
+    client.batch_execute(&format!("ALTER ROLE {USER} CONNECTION LIMIT -1")).await?;
+    Ok(())
+}
+
+/// Pauses them for a minute, as 5,000 calls would.
+const PAUSES: &str = "INSERT INTO tickwheel.pause (namespace, tag, until, moments)
+    SELECT id, 'paused ' || n, tickwheel.clock() + 60000000, '{}'
+    FROM tickwheel.namespace, generate_series(1, 5000) AS n";
 
 fn longer_than_the_lease() -> Duration {
     LEASE.mul_f64(1.2 + fastrand::f64())

@@ -157,7 +157,8 @@ impl Load {
                 let (due, slot) = (StoreTime::from_micros(due), store.slot(hash(number)));
                 let place = Place { due, slot, id: fastrand::i64(1..) };
                 let (key, payload) = (Some(number.to_string()), vec![7; 100]);
-                NewRow { place, key, payload, ..NewRow::default() }
+                let tag = Some((number % 1_000).to_string());
+                NewRow { place, key, tag, payload, ..NewRow::default() }
             };
             for batch in own.chunks(1_000) {
                 // What has no answer may have been committed.

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
+use tickwheel_durable::{Durable, OpenStore};
 
 /// What is done to durable timers while it is counted what they do.
 #[derive(Parser)]
@@ -74,6 +75,13 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     eprintln!("seed {seed}");
     let start = || server::Server::start(faults::SETTINGS);
     let servers = [start()?, start()?];
+    for server in &servers {
+        let user = node::USER;
+        let make = format!("CREATE ROLE {user} LOGIN; GRANT CREATE ON DATABASE postgres TO {user}");
+        server::connect(&server.config()).await?.batch_execute(&make).await?;
+        let config = server.config().user(user).clone();
+        Durable::postgres(config).namespace(NAMESPACE).store().open().await?; // Its are the tables.
+    }
     let fleet = fleet::Fleet::start(&servers, 3).await?;
     let (other, faults, settings) = (options.other.as_deref(), Vec::new(), Settings::default());
     let (locked, locks) = mpsc::channel();

@@ -17,7 +17,8 @@ pub(crate) async fn run(ports: [u16; 2], ledger: &Path) -> Result<(), Box<dyn Er
     let timer = Timer::builder().start()?;
     let start = async |port| {
         let ledger = Arc::clone(&ledger);
-        let node = Durable::postgres(server::config(port)).namespace(NAMESPACE).lease(LEASE);
+        let config = server::config(port).user(USER).clone();
+        let node = Durable::postgres(config).namespace(NAMESPACE).lease(LEASE);
         let node = node.max_in_flight(500).window(Duration::from_secs(4));
         node.start(&timer, move |due: Due| handle(due, Arc::clone(&ledger))).await
     };
@@ -29,6 +30,9 @@ pub(crate) async fn run(ports: [u16; 2], ledger: &Path) -> Result<(), Box<dyn Er
     }
     Ok(())
 }
+
+/// As whom it connects: no limit holds for an administrator.
+pub(crate) const USER: &str = "node";
 
 /// What the key of a timer begins with that ends each process.
 pub(crate) const POISON: &str = "poison ";
