@@ -1,22 +1,15 @@
 //! Many paused tags beside timers of others.
 
+#[path = "common/plans.rs"]
+mod plans;
 #[path = "common/server.rs"]
 mod server;
 
+use plans::{TOLD, look};
 use server::{Server, connect};
 use std::time::Duration;
 use tickwheel_durable::store::{Claim, NewRow, NodeId, Owned, Place, Store};
 use tickwheel_durable::{Durable, OpenStore, StoreTime};
-
-/// Has the server write down how it does what it is asked.
-const TOLD: &[&str] = &[
-    "fsync=off",
-    "logging_collector=on",
-    "shared_preload_libraries=auto_explain",
-    "auto_explain.log_min_duration=0",
-    "auto_explain.log_analyze=on",
-    "auto_explain.log_timing=off",
-];
 
 /// In a namespace of 20,000 paused tags, the server has looked at the table or not.
 /// Seen to fail: a claim locked all of them, and read all of them for each timer.
@@ -60,7 +53,7 @@ async fn a_claim_looks_its_own_tags_up() {
             || '(?:\\n[^\\n]*(?:Filter|Cond): \\([^\\n]*)*(?:\\n[^\\n]*Removed[^\\n:]*: ([0-9]+))?',
             'g') AS p
         WHERE told ~ 'FOR SHARE' ORDER BY 2 DESC";
-    let rows = client.query(sql, &[]).await.unwrap();
+    let rows = look(&client, sql).await;
     let told: Vec<(String, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let (_, most) = told.first().expect("the plans are in the log");
     assert!(i64::from(*most) <= 2 * TIMERS, "{told:?}");

@@ -3,9 +3,12 @@
 
 #[path = "common/extremes.rs"]
 mod extremes;
+#[path = "common/plans.rs"]
+mod plans;
 #[path = "common/server.rs"]
 mod server;
 
+use plans::{TOLD, look};
 use server::{Server, connect};
 use std::time::Duration;
 use tickwheel::{SystemClock, Timer};
@@ -210,16 +213,6 @@ async fn changes_of_all_tables_may_be_published() {
     }
 }
 
-/// How the server tells what it has done for each statement.
-const TOLD: &[&str] = &[
-    "fsync=off",
-    "logging_collector=on",
-    "shared_preload_libraries=auto_explain",
-    "auto_explain.log_min_duration=0",
-    "auto_explain.log_analyze=on",
-    "auto_explain.log_timing=off",
-];
-
 /// Has the server take the table for empty, as where it was when that was last looked at, though it
 /// has 20,000 timers which are due later.
 const TAKEN_FOR_EMPTY: &str = "
@@ -270,7 +263,7 @@ async fn no_timer_of_a_batch_is_compared_with_each_other_one() {
         regexp_matches(told, '([^\\n]*(?:Removed by Join Filter: | on timer [^\\n]*actual rows=))'
             || '([0-9]+)(?: loops=([0-9]+))?', 'g') AS p
         WHERE told ~ 'unnest' ORDER BY 2 DESC";
-    let rows = client.query(sql, &[]).await.unwrap();
+    let rows = look(&client, sql).await;
     let told: Vec<(String, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
     let (_, most) = told.first().expect("the plans are in the log");
     assert!(i64::from(*most) < 10 * TIMERS, "{told:?}");
@@ -317,7 +310,7 @@ async fn a_page_of_dead_timers_reads_no_others() {
         regexp_matches(told, '(?: on dead [^\\n]*actual rows=|Removed by Filter: )([0-9]+)', 'g')
             AS p
         WHERE told ~ 'starts_with'";
-    let most: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    let most: String = look(&client, sql).await[0].get(0);
     assert!(most.parse::<u32>().unwrap() <= 2 * PAGE, "{most}");
 }
 
@@ -351,6 +344,6 @@ async fn a_page_of_timers_reads_one_of_each_slot_and_itself() {
             pg_read_file(pg_current_logfile()), ' LOG: ') AS told,
         regexp_matches(told, ' on timer [^\\n]*actual rows=([0-9.]+) loops=([0-9]+)', 'g') AS p
         WHERE told ~ 'starts_with'";
-    let most: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    let most: String = look(&client, sql).await[0].get(0);
     assert!(most.parse::<f64>().unwrap() <= f64::from(1_024 + 2 * PAGE), "{most}");
 }
