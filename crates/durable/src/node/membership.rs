@@ -218,10 +218,10 @@ async fn rounds<S: Store>(node: &Node<S>, id: NodeId, leave: &mut watch::Receive
             Ok(Some(next_end)) => {
                 pause = pause.min(next_end);
                 if node.timer.now() >= look {
-                    let quiet = is_quiet(node).await;
-                    rests = *quiet.as_ref().unwrap_or(&false); // The next round tells errors.
-                    // One that takes too long keeps others waiting.
-                    look = node.timer.now() + if quiet.is_ok() { FAR / 2 } else { CEILING };
+                    let asked = node.timer.now();
+                    rests = is_quiet(node).await.unwrap_or(false); // The next round tells errors.
+                    // Others wait meanwhile: for a tenth of the time, where it takes long.
+                    look = node.timer.now() + (FAR / 2).max((node.timer.now() - asked) * 10);
                 }
             }
             Err(error) => node.failed(&error, "the slots could not be looked at"),
