@@ -79,6 +79,26 @@ async fn a_node_with_too_few_connections_does_not_start() {
     assert_eq!(connections(&client, "few").await, ALL, "of which none is made later");
 }
 
+/// Seen to fail: all of them started, and those that were last never fired anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_namespaces_start_as_there_are_connections_for() {
+    // One for the test, and two too few for a sixth node.
+    let most = format!("max_connections={}", 1 + 6 * ALL - 2);
+    let server = Server::start(&["fsync=off", &most]).expect("PostgreSQL is installed");
+    let _client = client(&server).await;
+    let mut nodes = Vec::new();
+    for _ in 0..5 {
+        nodes.push(node(&server, &name()).await);
+    }
+    let told = refusal(server.config(), &name()).await;
+    let needs = format!("a node needs {ALL} connections, and was given {}:", ALL - 2);
+    assert!(told.contains(&needs) && told.contains("too many clients"), "{told}");
+    for (node, fired) in &mut nodes {
+        node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+        assert_eq!(next(fired).await.key.unwrap(), "a");
+    }
+}
+
 /// Has the database take connections away from a node that has started, and give them back.
 /// Seen to fail: it kept its slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
