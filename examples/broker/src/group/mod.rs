@@ -87,6 +87,14 @@ impl Coordinator {
         self.sessions.add(session, timeout, ()).is_ok()
     }
 
+    /// Begins anew the session of each member that waits for an assignment: the change that
+    /// follows may answer the member.
+    fn keep_syncing(&self, group: &State) {
+        for (id, member) in group.members.iter().filter(|(_, member)| member.is_syncing()) {
+            self.begin_session(group, id, member.session_timeout);
+        }
+    }
+
     fn end_session(&self, name: &Arc<str>, id: &StrBytes) {
         let mut groups = self.groups.lock();
         let Some(group) = groups.get_mut(name) else { return };
@@ -96,6 +104,10 @@ impl Coordinator {
             self.begin_session(group, id, member.session_timeout);
             return;
         }
+        if self.sessions.contains(&(Arc::clone(name), id.clone())) {
+            return; // The member was answered meanwhile, and its session begun anew.
+        }
+        self.keep_syncing(group);
         let next = group.remove(id);
         drop(groups);
         self.follow(name, next);

@@ -80,6 +80,7 @@ impl Coordinator {
         if !self.begin_session(group, &id, member.session_timeout) {
             return Err(ResponseError::CoordinatorNotAvailable); // The timer was shut down.
         }
+        self.keep_syncing(group);
         let next = group.join(id, &request.protocol_type, member);
         let name = Arc::clone(&group.name);
         drop(groups);
@@ -109,6 +110,8 @@ impl Coordinator {
         let mut groups = self.groups.lock();
         let group = groups.get_mut(&**request.group_id).ok_or(ResponseError::UnknownMemberId)?;
         group.check(&request.member_id, request.generation_id)?;
+        self.beat(group, &request.member_id);
+        self.keep_syncing(group);
         group.sync(request, answer);
         Ok(())
     }
@@ -135,6 +138,7 @@ impl Coordinator {
         let group = groups.get_mut(&**request.group_id).ok_or(ResponseError::UnknownMemberId)?;
         let session = (Arc::clone(&group.name), request.member_id.clone());
         self.sessions.cancel(&session).ok_or(ResponseError::UnknownMemberId)?;
+        self.keep_syncing(group);
         let next = group.remove(&request.member_id);
         drop(groups);
         self.follow(&session.0, next);

@@ -256,7 +256,11 @@ impl Member {
 
     /// Returns whether its connection is open and waits for our answer.
     pub(super) fn is_waiting(&self) -> bool {
-        self.joining.as_ref().is_some_and(|answer| !answer.is_closed())
-            || self.syncing.as_ref().is_some_and(|answer| !answer.is_closed())
+        self.joining.as_ref().is_some_and(|answer| !answer.is_closed()) || self.is_syncing()
+    }
+
+    /// Returns whether its connection is open and waits for an assignment.
+    pub(super) fn is_syncing(&self) -> bool {
+        self.syncing.as_ref().is_some_and(|answer| !answer.is_closed())
     }
 }

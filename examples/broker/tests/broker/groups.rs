@@ -114,7 +114,8 @@ fn a_rebalance_waits_for_those_who_do_not_join_until_their_time_is_up() {
     let world = World::new();
     let [first, second] = two(&world);
     let waits = second.sync();
-    let third = Member::new(&world).join();
+    world.advance(SESSION / 2);
+    let third = Member::new(&world).join(); // Which begins the second's session anew.
     let code = answered!(SyncGroup, waits.answer()).error_code;
     assert_eq!(code, RebalanceInProgress.code(), "there will be no assignment any more");
     let again = first.join();
@@ -146,6 +147,42 @@ fn whoever_waits_for_the_others_does_not_expire_but_whoever_has_gone_meanwhile_i
     assert_eq!(world.broker.waiting(), waiting(1, 2));
     world.advance(SESSION / 2);
     assert_eq!((joined(third).generation_id, first.heartbeat()), (3, UnknownMemberId.code()));
+}
+
+#[test]
+fn a_session_begins_anew_when_a_member_has_its_assignment() {
+    let world = World::new();
+    let [leader, follower] = two(&world);
+    let waits = follower.sync();
+    world.advance(SESSION - MS);
+    for asked in [leader.sync(), waits] {
+        assert_eq!(answered!(SyncGroup, asked.answer()).error_code, 0);
+    }
+    world.advance(SESSION - MS);
+    assert_eq!(world.broker.waiting(), waiting(0, 2));
+    world.advance(MS);
+    assert_eq!(world.broker.waiting(), Waiting::default());
+}
+
+#[test]
+fn if_the_leader_dies_or_leaves_before_it_assigns_the_others_join_again() {
+    for leaves in [false, true] {
+        let world = World::new();
+        let [leader, follower] = two(&world);
+        let mut waits = follower.sync();
+        world.advance(SESSION - MS);
+        assert!(!waits.is_answered());
+        if leaves {
+            world.ask(2, with!(LeaveGroupRequest { group_id: readers(), member_id: leader.id }));
+        } else {
+            world.advance(MS);
+        }
+        let code = answered!(SyncGroup, waits.answer()).error_code;
+        assert_eq!(code, RebalanceInProgress.code());
+        world.advance(SESSION - MS); // The follower may take its time.
+        let answer = joined(follower.join());
+        assert_eq!((answer.error_code, answer.generation_id, answer.members.len()), (0, 2, 1));
+    }
 }
 
 #[test]
