@@ -168,6 +168,26 @@ fn a_key_of_a_transaction_lives_from_its_end() {
 }
 
 #[test]
+fn a_key_with_a_deadline_lives_for_500_years_at_most() {
+    let longest = "15768000000000";
+    check(
+        &Server::manual(LIMITS),
+        2,
+        &[
+            ("set a v pxat 9223372036854775807", "OK"),
+            ("pttl a", longest),
+            ("psetex b 9000000000000000000 v", "OK"),
+            ("pttl b", longest),
+            ("set c v", "OK"),
+            ("expire c 9000000000000000", "1"),
+            ("pttl c", longest),
+            ("persist c", "1"),
+            ("ttl c", "-1"),
+        ],
+    );
+}
+
+#[test]
 fn channels() {
     let server = Server::manual(LIMITS);
     let mut listener = server.raw();

@@ -7,6 +7,9 @@ use crate::store::{FOREVER, Value};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tickwheel::keyed::Entry;
 
+/// The longest time to a deadline: 500 years, because a timer has no deadline beyond 584.
+const LONGEST: Duration = Duration::from_secs(500 * 365 * 24 * 3600);
+
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
     tell(call, 1);
     Ok(())
@@ -130,16 +133,19 @@ pub(super) fn add(call: &mut Call<'_>) -> Outcome {
 /// Reads how long a key is to live. A date is one of the wall clock's now: to set that later moves
 /// no deadline.
 fn time_to_live(name: &str, unit: &str, digits: &[u8]) -> Result<Duration, Refusal> {
-    let ms = milliseconds(name, digits, if unit.starts_with('E') { 1000 } else { 1 })?;
+    let is_date = unit.ends_with("AT");
+    let start = if is_date { Duration::ZERO } else { wall() };
+    let ms = milliseconds(name, digits, if unit.starts_with('E') { 1000 } else { 1 }, start)?;
     let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0).ok_or_else(|| invalid_time(name))?;
     let time = Duration::from_millis(ms);
-    Ok(if unit.ends_with("AT") { time.saturating_sub(wall()) } else { time })
+    Ok(if is_date { time.saturating_sub(wall()) } else { time }.min(LONGEST))
 }
 
-/// Reads a time in milliseconds, if it is one that Redis takes.
-fn milliseconds(name: &str, digits: &[u8], unit_ms: i64) -> Result<i64, Refusal> {
+/// Reads a time in milliseconds. Like Redis, refuses a time after `start` whose date does not fit
+/// into 64 bits.
+fn milliseconds(name: &str, digits: &[u8], unit_ms: i64, start: Duration) -> Result<i64, Refusal> {
     let ms = number(digits).ok_or(NOT_AN_INTEGER)?.checked_mul(unit_ms);
-    let ms = ms.filter(|ms| ms.checked_add(wall().as_millis() as i64).is_some());
+    let ms = ms.filter(|ms| ms.checked_add(start.as_millis() as i64).is_some());
     ms.ok_or_else(|| invalid_time(name))
 }
 
@@ -166,12 +172,12 @@ pub(super) fn exists(call: &mut Call<'_>) -> Outcome {
 
 /// EXPIRE and PEXPIRE. A time that is over removes the key, and nobody hears of that.
 pub(super) fn expire(call: &mut Call<'_>) -> Outcome {
-    let ms = milliseconds(call.name, &call.args[2], call.unit_ms())?;
+    let ms = milliseconds(call.name, &call.args[2], call.unit_ms(), wall())?;
     let (store, key) = (call.store(), &call.args[1]);
     let found = match u64::try_from(ms) {
         Ok(ms @ 1..) => {
-            let entry = store.keys.find(&**key);
-            entry.map(|mut entry| entry.reschedule(Duration::from_millis(ms))).is_some()
+            let (entry, ttl) = (store.keys.find(&**key), Duration::from_millis(ms).min(LONGEST));
+            entry.map(|mut entry| entry.reschedule(ttl)).is_some()
         }
         _ => store.remove(key),
     };
