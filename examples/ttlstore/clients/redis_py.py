@@ -4,6 +4,7 @@ import sys
 import time
 
 import redis
+import redlock
 
 
 def values(client):
@@ -29,6 +30,26 @@ def values(client):
     assert client.info()["expire_lag_percentiles_usec"]["p50"] >= 0
 
 
+def locks(client):
+    """Only the holder of a lock releases it, with each library."""
+    lock, other = client.lock("lock", timeout=60), client.lock("lock", timeout=60)
+    assert lock.acquire(blocking=False) and not other.acquire(blocking=False)
+    other.local.token = b"other"
+    try:
+        other.release()
+    except redis.exceptions.LockNotOwnedError:
+        lock.release()
+    else:
+        raise AssertionError("another holder released the lock")
+    assert not client.exists("lock")
+    manager = redlock.Redlock([client])
+    held = manager.lock("lock", 60_000)
+    manager.unlock(held._replace(key="other"))
+    assert client.get("lock") == held.key
+    manager.unlock(held)
+    assert not client.exists("lock")
+
+
 def events(client):
     """Each key's event comes after its deadline, though nobody looks at the key."""
     with client.pubsub(ignore_subscribe_messages=True) as pubsub:
@@ -46,5 +67,6 @@ def events(client):
 for protocol in [2, 3]:
     with redis.Redis(port=int(sys.argv[1]), protocol=protocol, client_name="e2e") as client:
         values(client)
+        locks(client)
         events(client)
 print("redis-py", redis.__version__)

@@ -168,6 +168,34 @@ fn a_key_of_a_transaction_lives_from_its_end() {
 }
 
 #[test]
+fn a_lock_is_released_only_by_who_holds_it() {
+    let server = Server::manual(LIMITS);
+    let script = "if\tredis.call(\"get\",\tKEYS[1])\t==\tARGV[1]\nthen\treturn\tredis.call\
+        (\"del\",KEYS[1])\nelse\treturn\t0\tend";
+    let digest = "c3f8721cbb97f72bc19e972846bd7aaf91901658";
+    for release in [format!("eval {script}"), format!("evalsha {digest}")] {
+        let [theirs, ours] = ["they", "we"].map(|token| format!("{release} 1 lock {token}"));
+        check(
+            &server,
+            2,
+            &[
+                ("set lock we nx px 100", "OK"),
+                (&theirs, "0"),
+                ("set lock they nx px 100", "nil"),
+                (&ours, "1"),
+                (&ours, "0"),
+                ("set lock we nx px 100", "OK"),
+                ("pass 100", ""),
+                ("set lock they nx px 100", "OK"),
+                (&ours, "0"),
+                (&theirs, "1"),
+            ],
+        );
+    }
+    check(&server, 2, &[("eval return 0", "NOSCRIPT Only scripts that release a lock are known")]);
+}
+
+#[test]
 fn a_key_with_a_deadline_lives_for_500_years_at_most() {
     let longest = "15768000000000";
     check(

@@ -110,6 +110,7 @@ fn command(random: &mut Rng) -> Vec<String> {
         "ttl KEY",
         "pttl KEY",
         "persist KEY",
+        "eval RELEASE 1 KEY VALUE",
         "scan 0 match PATTERN count 1000",
         "scan 0 COUNT VALUE",
         "dbsize",
@@ -127,7 +128,7 @@ fn command(random: &mut Rng) -> Vec<String> {
         "nonesuch KEY VALUE",
         "client setname me",
         "hello VALUE",
-    ][random.usize(..36)];
+    ][random.usize(..37)];
     // Both scan all keys at once, but a step with a small COUNT ends anywhere.
     let line = line.replace("COUNT VALUE", "COUNT 0");
     line.split(' ').flat_map(|word| expand(word, random)).collect()
@@ -138,6 +139,11 @@ fn expand(word: &str, random: &mut Rng) -> Vec<String> {
     let mut one = |words: &[&str]| words[random.usize(..words.len())].to_owned();
     match word {
         "KEY" => vec![one(&KEYS)],
+        "RELEASE" => vec![
+            "if redis.call('get', KEYS[1]) == ARGV[1]
+             then return redis.call('del', KEYS[1]) else return 0 end"
+                .to_owned(),
+        ],
         "VALUE" => vec![one(&["", "v", "0", "1", "-7", "+1", "007", "9223372036854775807", "a b"])],
         "TTL" | "TTL000" => {
             let odd = ["0", "-1", "abc", "1.5", "9223372036854775807", "9223372036854775"];

@@ -10,6 +10,13 @@ use tickwheel::keyed::Entry;
 /// The longest time to a deadline: 500 years, because a timer has no deadline beyond 584.
 const LONGEST: Duration = Duration::from_secs(500 * 365 * 24 * 3600);
 
+/// The scripts with which clients release a lock: the one in Redis' manual, without white space,
+/// and the digest of redis-py's.
+const RELEASES: [&str; 2] = [
+    "ifredis.call('get',KEYS[1])==ARGV[1]thenreturnredis.call('del',KEYS[1])elsereturn0end",
+    "c3f8721cbb97f72bc19e972846bd7aaf91901658",
+];
+
 pub(super) fn get(call: &mut Call<'_>) -> Outcome {
     tell(call, 1);
     Ok(())
@@ -160,6 +167,22 @@ fn wall() -> Duration {
 pub(super) fn del(call: &mut Call<'_>) -> Outcome {
     let removed = call.args[1..].iter().filter(|key| call.store().remove(key)).count();
     call.reply.integer(removed);
+    Ok(())
+}
+
+/// EVAL and EVALSHA of a script that releases a lock: removes the key if it has this value.
+pub(super) fn release(call: &mut Call<'_>) -> Outcome {
+    let script = String::from_utf8_lossy(&call.args[1]).replace('"', "'");
+    let script: String = script.split_whitespace().collect();
+    let (store, known) = (call.store(), RELEASES.contains(&&*script));
+    let removed = match &call.args[2..] {
+        [count, key, token] if known && count == b"1" => {
+            let holds = store.keys.find(&**key).is_some_and(|entry| **entry.get() == **token);
+            holds && store.remove(key) // Between the two, the key can only expire.
+        }
+        _ => return Err("NOSCRIPT Only scripts that release a lock are known".into()),
+    };
+    call.reply.integer(i64::from(removed));
     Ok(())
 }
 

@@ -44,7 +44,7 @@ const fn command(
     Command { name, words, flags, run }
 }
 
-static COMMANDS: [Command; 33] = [
+static COMMANDS: [Command; 35] = [
     command("get", 2..=2, 0, keys::get),
     command("set", 3..=ANY, ROOM, keys::set),
     command("setex", 4..=4, ROOM, keys::set_for),
@@ -54,6 +54,8 @@ static COMMANDS: [Command; 33] = [
     command("incr", 2..=2, ROOM, keys::add),
     command("incrby", 3..=3, ROOM, keys::add),
     command("del", 2..=ANY, 0, keys::del),
+    command("eval", 3..=ANY, 0, keys::release),
+    command("evalsha", 3..=ANY, 0, keys::release),
     command("exists", 2..=ANY, 0, keys::exists),
     command("expire", 3..=3, 0, keys::expire),
     command("pexpire", 3..=3, 0, keys::expire),
