@@ -52,13 +52,14 @@ fn main() -> ExitCode {
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let source = Source::new(&options.url);
     let mut app = App::new(source.url(), Duration::from_millis(options.interval_ms));
+    let fetch = || source.fetch().map_err(|error| format!("{}: {error}", source.url()));
     if let Some(file) = &options.svg {
-        svg::save(file, &picture::wheels(&source.fetch()?))?;
+        svg::save(file, &picture::wheels(&fetch()?))?;
     }
     if options.once {
-        app.take(Ok(source.fetch()?), Instant::now());
+        app.take(Ok(fetch()?), Instant::now());
         thread::sleep(app.interval);
-        app.take(Ok(source.fetch()?), Instant::now());
+        app.take(Ok(fetch()?), Instant::now());
         let frame = view::text(&app, options.width, view::height(&app));
         writeln!(io::stdout(), "{frame}")?;
     } else if options.svg.is_none() {

@@ -19,7 +19,11 @@ const GLYPHS: [&str; HOTTEST + 1] = ["·", "▁", "▂", "▃", "▄", "▅", "�
 const COLOURS: [u8; HOTTEST + 1] = [238, 25, 31, 37, 71, 148, 220, 208, 196];
 
 /// What stands before the slots of a level.
-const LABEL_WIDTH: u16 = 36;
+const LABEL_WIDTH: u16 = 37;
+
+/// How many slots a wheel of a keyed timer or a purgatory has. A timer's own wheels have 512, if
+/// its builder does not say otherwise.
+const KEYED_SLOTS: usize = 64;
 
 /// The two lists at the bottom, at least.
 const LISTS_HEIGHT: u16 = 9;
@@ -102,8 +106,7 @@ fn wheel_map(timer: &TimerFigures, area: Rect, buffer: &mut Buffer) {
     let width = usize::from(inner.width.saturating_sub(LABEL_WIDTH));
     let maps: Vec<_> = timer.levels.iter().map(|level| columns(level, width)).collect();
     let most = maps.iter().flatten().copied().max().unwrap_or(0);
-    let head =
-        format!("{:>6} {:>5} {:>7} {:>7} {:>6}", "slot", "slots", "entries", "buckets", "next");
+    let head = format!("{:>6} {:>6} {:>7} {:>7} {:>6}", "slot", "of", "entries", "buckets", "next");
     let mut lines = vec![Line::from(head).bold()];
     lines.extend(timer.levels.iter().zip(&maps).map(|(level, map)| {
         // Few slots are wide ones.
@@ -122,9 +125,9 @@ fn label(level: &LevelFigures) -> String {
     let slot = short(Duration::from_nanos(level.tick_ns));
     let next = level.next_expiration_ns.map(Duration::from_nanos);
     let next = next.map_or("-".to_owned(), short);
-    let (slots, entries) = (level.wheel_size, number(level.entries as f64));
-    let buckets = number(level.armed_buckets as f64);
-    format!("{slot:>6} {slots:>5} {entries:>7} {buckets:>7} {next:>6} ")
+    let of = if level.wheel_size == KEYED_SLOTS { "keyed" } else { "timers" };
+    let [entries, buckets] = [level.entries, level.armed_buckets].map(|it| number(it as f64));
+    format!("{slot:>6} {of:>6} {entries:>7} {buckets:>7} {next:>6} ")
 }
 
 fn cell(heat: Heat, times: usize) -> Span<'static> {
@@ -152,18 +155,19 @@ fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
     let line = |what: &str, count: &str, done: &str, expired: &str| {
         Line::from(format!("{what:<name$} {count:>7} {done:>6} {expired:>8}"))
     };
-    let mut lines = vec![line("purgatory", "delayed", "done/s", "expire/s").bold()];
+    let keys = figures.keyed_timers.iter().map(|keys| ("keys of", &keys.name, keys.count));
+    let leases = figures.leases.iter().map(|leases| ("leases of", &leases.name, leases.held));
+    let mut lines: Vec<_> = keys
+        .chain(leases)
+        .map(|(what, name, count)| line(&format!("{what} {name}"), &number(count as f64), "", ""))
+        .collect();
+    if !figures.purgatories.is_empty() {
+        lines.push(line("purgatory", "delayed", "done/s", "expire/s").bold());
+    }
     lines.extend(figures.purgatories.iter().zip(&sample.purgatories).map(|(purgatory, rates)| {
         let texts = [purgatory.delayed as f64, rates.completed, rates.expired].map(number);
         line(&purgatory.name, &texts[0], &texts[1], &texts[2])
     }));
-    let keys = figures.keyed_timers.iter().map(|keys| ("keys of", &keys.name, keys.count));
-    let leases = figures.leases.iter().map(|leases| ("leases of", &leases.name, leases.held));
-    lines.extend(
-        keys.chain(leases).map(|(what, name, count)| {
-            line(&format!("{what} {name}"), &number(count as f64), "", "")
-        }),
-    );
     Paragraph::new(lines).block(Block::bordered().title(" built on these timers "))
 }
 
@@ -276,9 +280,10 @@ mod tests {
         let heading = narrow.lines().find(|line| line.starts_with("timer")).unwrap();
         assert!(heading.trim_end().ends_with(" panics  drops"), "{narrow}");
         let has = |wanted: &&str| assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
-        ["http://localhost:9464/wheels  every 1s", "q quit", "keys of clients"]
+        ["http://localhost:9464/wheels  every 1s", "q quit", "keys of clients", " 1.0ms  keyed "]
             .iter()
             .for_each(has);
+        assert!(!text.contains("purgatory"), "there is none:\n{text}");
         // Ever, and just now.
         let slowest: Vec<_> =
             text.split(" the slowest, by how late they were ").nth(1).unwrap().lines().collect();
@@ -293,7 +298,7 @@ mod tests {
         let buffer = terminal.backend().buffer();
         let row =
             |y: u16| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-        let y = (0..30).find(|y| row(*y).contains(" 1.0ms   512 ")).expect("the level");
+        let y = (0..30).find(|y| row(*y).contains(" 1.0ms timers ")).expect("the level");
         // Beyond the frame and the label. At 8 ms the entries of 300 and 400 ms are so far ahead.
         let slot = |ahead: u16| &buffer[(1 + LABEL_WIDTH + ahead, y)];
         let colour = |ahead| slot(ahead).fg;

@@ -26,6 +26,8 @@ fn assert_refused(output: &Output, reason: &str) {
 #[test]
 fn it_says_why_it_cannot_go_on_and_does_not_panic() {
     assert_refused(&top(&["localhost:1"]).output().unwrap(), "terminal");
+    let output = top(&["localhost:1", "--once"]).output().unwrap();
+    assert_refused(&output, "http://localhost:1/wheels: ");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let mut program = top(&[&address, "--once", "--interval-ms", "10"]).spawn().unwrap();
