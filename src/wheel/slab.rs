@@ -9,13 +9,13 @@
 //! - full, or nearly so: it is left alone until enough of its places are vacant. Otherwise a count
 //!   that oscillates around its size would list it each time.
 //! - *bare*: it was given back, and only its record of 32 bytes stays. Bare chunks are filled when
-//!   no other has room. When all are bare, the records go as well.
+//!   no other has room. The records of the last chunks go as well.
 //!
 //! A [`Key`] is a place and the generation of that place, which is incremented when the value is
 //! removed. So a stale key never finds anything again:
 //! - A place whose generations are used up is not used again. It counts as used for ever.
-//! - A bare chunk remembers the highest generation of its places, and begins with that anew; a slab
-//!   without chunks remembers the highest of all.
+//! - A bare chunk remembers the highest generation of its places, and begins with that anew. The
+//!   slab remembers the highest of the chunks whose records have gone; new ones begin with that.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -202,15 +202,29 @@ impl<V, const N: usize> Slab<V, N> {
         let Lists { open, bare } = self.lists();
         open.remove(&id);
         bare.insert(id);
-        let bare = bare.len();
         if id == self.filling {
             self.filling = NO_CHUNK;
         }
-        if bare == self.chunks.len() {
-            let generation = self.chunks.iter().map(|chunk| chunk.generation).fold(0, u32::max);
-            if generation < OLD_GENERATION {
-                *self = Slab { generation, ..Slab::new() };
+        self.forget_last();
+    }
+
+    /// Forgets the records of the last chunks, as far as these are bare and not old.
+    fn forget_last(&mut self) {
+        while let Some(&Chunk { ref slots, generation, .. }) = self.chunks.last() {
+            if !slots.is_empty() || generation >= OLD_GENERATION {
+                break;
             }
+            self.generation = self.generation.max(generation);
+            self.chunks.pop();
+            let id = self.chunks.len() as u32;
+            self.lists().bare.remove(&id);
+        }
+        // Rarely, so that the cost per chunk stays constant.
+        if self.chunks.len() < self.chunks.capacity() / 4 {
+            self.chunks.shrink_to(2 * self.chunks.len());
+        }
+        if self.chunks.is_empty() {
+            self.lists = None;
         }
     }
 
@@ -446,7 +460,8 @@ mod tests {
             slab.assert_invariants();
             let places = places(&slab);
             assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
-            assert!(nth > 0 || slab.chunks.capacity() == 0, "records of nothing");
+            // The survivors of the third kind lie in the first 16 chunks.
+            assert!(slab.chunks.capacity() <= [0, 4, 64][nth], "records of nothing");
         }
     }
 
