@@ -109,12 +109,14 @@ impl Periodic {
     /// Starts the series: `timer`'s executor runs `task`. A panic ends that run but not the series;
     /// the timer counts it (in [`Stats::panicked`](crate::Stats::panicked)) and reports it.
     ///
-    /// The series does not keep the timer alive. It ends when it is cancelled, when the timer is
-    /// full as the next run is added, when a run is dropped instead of run (one that the executor
-    /// refuses, for example), with the last clone of the timer, and with a
-    /// [`shutdown`](Timer::shutdown). A run in progress is then the last one. Unless the timer has
-    /// its own type of task, `shutdown` returns the pending run; the series then ends when that is
-    /// dropped or has run.
+    /// The series does not keep the timer alive, unless its closure owns the timer, or a keyed
+    /// timer or purgatory on it: give the closure a [`WeakTimer`](crate::WeakTimer) instead.
+    ///
+    /// The series ends when it is cancelled, when the timer is full as the next run is added, when
+    /// a run is dropped instead of run (one that the executor refuses, for example), with the last
+    /// clone of the timer, and with a [`shutdown`](Timer::shutdown). A run in progress is then the
+    /// last one. Unless the timer has its own type of task, `shutdown` returns the pending run; the
+    /// series then ends when that is dropped or has run.
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.

@@ -162,7 +162,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self
     }
 
-    /// Builds a timer without a thread; you drive it with [`advance_clock`](Timer::advance_clock).
+    /// Builds a timer without a thread; you drive it with [`advance_clock`](Timer::advance_clock),
+    /// or by a future with [`drive`](Timer::drive).
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range.

@@ -45,8 +45,9 @@ pub(crate) mod error;
 /// instead. So keep a clone for as long as the timeouts matter. The executor and `on_refused` are
 /// dropped then, too, whatever else is kept.
 ///
-/// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer) and
-/// [`Purgatory`](crate::purgatory::Purgatory). Handles and futures do not: [`Timeout`],
+/// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
+/// [`Purgatory`](crate::purgatory::Purgatory), and a pending closure, also of a series, that owns
+/// one of these or the timer. Handles and futures do not: [`Timeout`],
 /// [`Series`](crate::periodic::Series), [`Pending`](crate::purgatory::Pending),
 /// [`Wait`](crate::purgatory::Wait), [`WeakTimer`], [`Sleep`](crate::future::Sleep). A future that
 /// waits when its timer goes ends with an error.

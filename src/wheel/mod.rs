@@ -37,10 +37,13 @@ use core::fmt;
 ///
 /// Time is a `u64` that the caller counts in ticks of any length. It ends at `u64::MAX - 1`;
 /// `u64::MAX` is treated as that. Use this type in an event loop or a simulation that owns its
-/// time, or where timers need not be shared. To count a clock in ticks, round the present down and
-/// deadlines up, so that nothing expires early: in ticks of a millisecond the present is
-/// `since_start.as_millis() as u64`, and a deadline `since_start.as_nanos().div_ceil(1_000_000) as
-/// u64`.
+/// time, or where timers need not be shared.
+///
+/// To count a clock in ticks, round the present down and deadlines up, so that nothing expires
+/// early. In ticks of a millisecond the present is `since_start.as_millis() as u64`, and a deadline
+/// `u64::try_from(since_start.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)`. A task is then
+/// up to a tick late. Where reads must be exact, count nanoseconds, which last for 584 years; then
+/// expiring moves tasks through more levels.
 ///
 /// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
 /// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
