@@ -154,7 +154,7 @@ const TOP: f64 = 40.0;
 const COLORS: [&str; 3] = ["#2f81f7", "#d9620f", "#2e9e4f"];
 const TEXT: &str = "#6e7781";
 
-/// Draws a lane for each node, in which each bar stands for what it fired in a quarter of a second.
+/// Draws a lane for each node. Each bar: timers that the node fired in 250 ms.
 fn draw(bars: &[Vec<u32>]) -> String {
     let nodes = bars.first().map_or(0, Vec::len);
     let seconds = BAR.as_secs_f64() * bars.len() as f64;
