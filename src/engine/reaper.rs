@@ -20,7 +20,7 @@ use crate::engine::report;
 use crate::engine::shard::{AnyShard, NAP, TimerContext};
 use crate::engine::source::{Sources, Turn};
 use crate::engine::stats::{Snapshot, Stats};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
 use crate::wheel::tick::{Nanos, Tick};
 use std::cell::Cell;
@@ -41,9 +41,6 @@ thread_local! {
 pub(crate) struct Engine {
     pub(crate) context: Arc<TimerContext>,
     pub(crate) sources: Sources,
-    /// How much has expired in all turns. Relaxed: it is read by the thread that advances, or as a
-    /// hint that another one did.
-    expired: AtomicU64,
 }
 
 /// The result of a step of a turn.
@@ -59,7 +56,7 @@ enum Step {
 
 impl Engine {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
-        Engine { context, sources: Sources::default(), expired: AtomicU64::new(0) }
+        Engine { context, sources: Sources::default() }
     }
 
     /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
@@ -137,7 +134,6 @@ impl Engine {
             // A source that has gone has offered that nothing is pending.
             let Some(source) = self.sources.get(shard.source) else { continue };
             if let Some(expired) = source.flush(shard.ordinal as usize, turn) {
-                self.expired.fetch_add(expired as u64, Ordering::Relaxed);
                 return Step::Flushed(expired);
             }
             // In virtual time it comes first all the same, so that the ticks keep their order.
@@ -243,7 +239,7 @@ impl OnClock for Engine {
     }
 
     fn expired(&self) -> u64 {
-        self.expired.load(Ordering::Relaxed)
+        self.context.expired.load(Ordering::Relaxed)
     }
 }
 

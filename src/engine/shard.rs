@@ -38,6 +38,9 @@ pub(crate) struct TimerContext {
     pending: CachePadded<AtomicUsize>,
     /// Panics of user code that were contained. Relaxed: the count publishes nothing.
     pub(crate) panicked: AtomicU64,
+    /// How much has expired in all turns. Relaxed: it is read by the thread that advances, or as a
+    /// hint that another one did.
+    pub(crate) expired: AtomicU64,
 }
 
 /// Whether an entry counts against `max_pending`, or is one that cannot be refused.
@@ -56,9 +59,9 @@ pub(crate) enum Refusal {
 
 impl TimerContext {
     pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
-        let (pending, panicked) = (CachePadded::default(), AtomicU64::new(0));
-        let delay_queue = CachePadded::default();
-        TimerContext { name, time, delay_queue, max_pending, pending, panicked }
+        let (delay_queue, pending) = (CachePadded::default(), CachePadded::default());
+        let (panicked, expired) = (AtomicU64::new(0), AtomicU64::new(0));
+        TimerContext { name, time, delay_queue, max_pending, pending, panicked, expired }
     }
 
     /// Wakes the listeners: futures and loops that drive the timer. The caller holds no lock, as
@@ -279,6 +282,10 @@ impl<T, X> Shard<T, X> {
             let present = now(&state.context);
             let before = state.wheel.len();
             flush(&mut state, Flush { limit, turn, present, batch: BATCH }, &mut expired);
+            // Before it is handed over: who sees a task run finds it counted.
+            if let Some(context) = &state.context {
+                context.expired.fetch_add(expired.len() as u64, Ordering::Relaxed);
+            }
             // Under the same lock: who finds an entry gone also finds its permit free.
             state.release_permits(before - state.wheel.len());
             Self::offer_and_release(state);
