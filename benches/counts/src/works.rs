@@ -72,7 +72,9 @@ impl Work {
             Work::W2_1M | Work::K1_1M => 1_500_000,
             Work::W2 | Work::W2n => 500_000,
             Work::W1 | Work::W3 | Work::K3 => 250_000,
-            _ => 200_000,
+            Work::W2_10k | Work::K1_10k | Work::K1 | Work::P1 | Work::P1k | Work::S1 => 200_000,
+            #[cfg(feature = "tokio")]
+            Work::S1Tokio => 200_000,
         }
     }
 
