@@ -131,8 +131,11 @@ fn tls(server: &Config) -> Result<Option<MakeRustlsConnect>, Box<dyn Error>> {
     Ok(Some(tls))
 }
 
-async fn connect(server: &Config) -> Result<Client, Box<dyn Error>> {
-    if let Some(tls) = tls(server)? {
+async fn connect(
+    server: &Config,
+    tls: Option<MakeRustlsConnect>,
+) -> Result<Client, Box<dyn Error>> {
+    if let Some(tls) = tls {
         let (client, connection) = server.connect(tls).await?;
         tokio::spawn(connection);
         return Ok(client);
@@ -151,7 +154,8 @@ async fn connect(server: &Config) -> Result<Client, Box<dyn Error>> {
 /// Opens a primary, unless that would make the namespace or change the tables.
 async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), Box<dyn Error>> {
     let Options { namespace, schema, .. } = options;
-    let client = connect(server).await?;
+    let tls = tls(server)?;
+    let client = connect(server, tls.clone()).await?;
     let sql = options.sql("SELECT version FROM tickwheel.version");
     let found: i32 = match client.query_typed(&sql, &[]).await {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => 0,
@@ -174,7 +178,7 @@ async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), 
         return Err(told.into());
     }
     let builder = Durable::postgres(server.clone()).namespace(namespace).schema(schema);
-    let builder = tls(server)?.into_iter().fold(builder, DurableBuilder::tls);
+    let builder = tls.into_iter().fold(builder, DurableBuilder::tls);
     Ok((client, builder.store().open().await?))
 }
 
