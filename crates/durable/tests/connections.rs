@@ -5,7 +5,7 @@ mod helpers;
 #[path = "common/server.rs"]
 mod server;
 
-use helpers::{client, keep_awake, name, next, node, node_at};
+use helpers::{client, keep_awake, name, next, node, node_at, until};
 use server::Server;
 use std::time::Duration;
 use tickwheel::Timer;
@@ -33,15 +33,6 @@ async fn limited(server: &Server, client: &Client, user: &str, limit: i64) -> Co
 async fn connections(client: &Client, user: &str) -> i64 {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1";
     client.query_one(sql, &[&user]).await.unwrap().get(0)
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.expect(what);
 }
 
 /// Returns why a node of this user does not start.

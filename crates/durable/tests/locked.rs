@@ -5,9 +5,8 @@ mod helpers;
 #[path = "common/server.rs"]
 mod server;
 
-use helpers::{client, name, next, node};
+use helpers::{client, name, next, node, until};
 use server::Server;
-use std::future::Future;
 use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
@@ -34,16 +33,6 @@ async fn locked() {
     a_pause_that_ends_lets_go_what_is_just_put_off(&server).await;
     one_who_rests_is_told_of_each_timer(&server).await;
     one_who_rests_listens_again_when_it_was_cut_off(&server).await;
-}
-
-/// Waits until something is so, with a bound that only a bug exceeds.
-async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let wait = async {
-        while !is_so().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.expect(what);
 }
 
 async fn count(client: &Client, sql: &str) -> i64 {

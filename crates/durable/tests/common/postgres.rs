@@ -53,3 +53,14 @@ pub(crate) async fn keep_awake(server: &Server, namespace: &str) {
         SELECT 1024 * id, 0, 0, 1::bigint << 60, '' FROM tickwheel.namespace WHERE name = $1";
     assert_eq!(client(server).await.execute(sql, &[&namespace]).await.unwrap(), 1);
 }
+
+/// Waits until something is so, with a bound that only a bug exceeds.
+#[allow(dead_code, reason = "not each file waits so")]
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), wait).await.expect(what);
+}

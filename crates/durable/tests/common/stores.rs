@@ -250,7 +250,7 @@ impl<S: Store> Driven<S> {
             Step::Ack(acks) => self.acknowledge(acks).await,
             Step::NewOwner => {
                 self.own().await;
-                tell(&self.epochs.values().map(|epoch| epoch > &self.first_epoch).max())
+                tell(&self.epochs.values().map(|epoch| epoch - self.first_epoch).max())
             }
             Step::Look => self.look().await,
             Step::Requeue(which) => {
