@@ -180,7 +180,8 @@ impl<V, const N: usize> Slab<V, N> {
         let filling = self.chunks.get(self.filling as usize).filter(|chunk| chunk.used == 0);
         if let Some(Chunk { slots, .. }) = filling {
             let is_small = slots.len() * size_of::<Slot<V>>() <= SMALL;
-            if !self.lists().open.is_empty() || self.len == 0 && !is_small {
+            let is_any_open = self.lists.as_ref().is_some_and(|lists| !lists.open.is_empty());
+            if is_any_open || self.len == 0 && !is_small {
                 self.give_back(self.filling);
             }
         }
@@ -199,13 +200,16 @@ impl<V, const N: usize> Slab<V, N> {
         let chunk = &mut self.chunks[id as usize];
         let generations = chunk.slots.iter().map(|slot| slot.generation);
         *chunk = Chunk::bare(generations.fold(0, u32::max));
-        let Lists { open, bare } = self.lists();
-        open.remove(&id);
-        bare.insert(id);
         if id == self.filling {
             self.filling = NO_CHUNK;
         }
+        if let Some(lists) = &mut self.lists {
+            lists.open.remove(&id);
+        }
         self.forget_last();
+        if (id as usize) < self.chunks.len() {
+            self.lists().bare.insert(id);
+        }
     }
 
     /// Forgets the records of the last chunks, as far as these are bare and not old.
@@ -217,7 +221,9 @@ impl<V, const N: usize> Slab<V, N> {
             self.generation = self.generation.max(generation);
             self.chunks.pop();
             let id = self.chunks.len() as u32;
-            self.lists().bare.remove(&id);
+            if let Some(lists) = &mut self.lists {
+                lists.bare.remove(&id);
+            }
         }
         // Rarely, so that the cost per chunk stays constant.
         if self.chunks.len() < self.chunks.capacity() / 4 {
@@ -233,8 +239,8 @@ impl<V, const N: usize> Slab<V, N> {
     fn make_room(&mut self) {
         let filling = self.chunks.get(self.filling as usize);
         if filling.is_none_or(|chunk| chunk.slots.len() == N) {
-            let Lists { open, bare } = self.lists();
-            let next = open.pop_first().or_else(|| bare.pop_first());
+            let lists = self.lists.as_mut();
+            let next = lists.and_then(|it| it.open.pop_first().or_else(|| it.bare.pop_first()));
             self.filling = next.unwrap_or_else(|| {
                 let id = self.chunks.len() as u32;
                 assert!(id < u32::MAX / N as u32, "a slab holds at most 2^32 values");
