@@ -182,7 +182,7 @@ fn transact(
 }
 
 /// What brings a file from each version to the next. Never changed once released; only added to.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     "
     CREATE TABLE timer (
         due INTEGER NOT NULL,
@@ -223,6 +223,8 @@ const MIGRATIONS: [&str; 5] = [
     CREATE INDEX timer_planned ON timer (due) WHERE planned IS NOT NULL;
     CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL);
     CREATE INDEX dead_tag ON dead (tag) WHERE tag IS NOT NULL;",
+    // A claim reads the pauses of its own tag alone.
+    "CREATE INDEX pause_tag ON pause (tag);",
 ];
 
 /// Opens a file for this process alone, and brings it up to date; or as it is, to look at it.

@@ -93,6 +93,12 @@ pub(super) fn touch(
     Ok((if is_there { Touched::Running } else { Touched::Unknown }, None))
 }
 
+/// A timer that may be claimed, and until when it is paused.
+const FIND: &str = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4), cancelled,
+        (SELECT max(p.until) FROM pause p
+            WHERE (p.tag IS NULL OR p.tag = timer.tag) AND p.until > ?5)
+    FROM timer WHERE due = ?1 AND id = ?2 AND claim <= ?3";
+
 /// Claims a timer that is due, or tells why not.
 pub(super) fn claim(
     file: &Connection,
@@ -101,12 +107,8 @@ pub(super) fn claim(
     answer: &mut Claims,
 ) -> Result<()> {
     let Claim { place, epoch } = claim;
-    let sql = "SELECT attempts, crashes + (claim NOT IN (0, ?3) AND crashes < ?4), cancelled,
-            (SELECT max(p.until) FROM pause p
-                WHERE (p.tag IS NULL OR p.tag = timer.tag) AND p.until > ?5)
-        FROM timer WHERE due = ?1 AND id = ?2 AND claim <= ?3";
     let params = params![place.due, place.id, epoch, ALONE, answer.now];
-    let found = one(file, sql, params, |row| {
+    let found = one(file, FIND, params, |row| {
         let suspect = Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place };
         Ok((suspect, row.get(2)?, row.get::<_, Option<StoreTime>>(3)?))
     })?;
@@ -244,4 +246,30 @@ pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
     let bar = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
     let counted = count.query_map(params![from, width, to], bar)?.collect::<Result<Vec<_>>>()?;
     Ok(bars.counts(counted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OpenStore;
+    use crate::store::sqlite::SqliteFile;
+    use rusqlite::StatementStatus;
+
+    /// Seen to fail: without an index a claim stepped over 999 pauses.
+    #[tokio::test]
+    async fn a_claim_reads_the_pauses_of_its_own_tag() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = SqliteFile { path: folder.path().join("timers"), is_written: true };
+        let file = place.open().await.unwrap();
+        let scanned = file.call(|file, _| {
+            for tag in 0..1_000 {
+                pause(file, Some(tag.to_string()), Some(StoreTime::MAX))?;
+            }
+            let mut find = file.prepare(FIND)?;
+            file.execute("INSERT INTO timer (due, id, tag, payload) VALUES (1, 1, 'own', '')", [])?;
+            assert!(find.exists(params![1, 1, 1, ALONE, now()])?);
+            Ok(find.get_status(StatementStatus::FullscanStep))
+        });
+        assert_eq!(scanned.await.unwrap(), 0);
+    }
 }
