@@ -28,15 +28,6 @@ fn race() {
     threads.map(|thread| thread.join().expect("it adds only"));
 }
 
-fn use_after_free() {
-    let freed = Box::into_raw(Box::new(7_u64));
-    // SAFETY: it is read after it was freed.
-    unsafe {
-        drop(Box::from_raw(freed));
-        black_box(*black_box(freed));
-    }
-}
-
 fn leak() {
     // Deep enough in the stack that no register and no slot still points to it.
     #[inline(never)]
@@ -49,20 +40,10 @@ fn leak() {
     forget(20);
 }
 
-fn uninitialised() {
-    let number = black_box(Box::<u64>::new_uninit());
-    // SAFETY: nothing was written.
-    if unsafe { number.assume_init_read() } == 7 {
-        println!("seven");
-    }
-}
-
 fn main() {
     match std::env::args().nth(1).as_deref() {
-        Some("race") => race(),
-        Some("use-after-free") => use_after_free(),
+        Some("thread") => race(),
         Some("leak") => leak(),
-        Some("uninitialised") => uninitialised(),
         Some("none") => {}
         other => panic!("no such defect: {other:?}"),
     }
