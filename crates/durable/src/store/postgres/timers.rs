@@ -108,12 +108,13 @@ pub(super) async fn list(link: &Link, range: Range, search: Search) -> Result<Ve
             SELECT * FROM tickwheel.timer WHERE slot = s.slot AND due >= $3
             AND (due, slot, id) > ($3, $4, $5) AND {MEANT}"
     );
+    let never = i64::MAX;
     let sql = format!(
         "WITH latest AS MATERIALIZED (
             SELECT due {walk} ORDER BY due, id LIMIT $10 / 256 + 1) t
             ORDER BY due OFFSET greatest($10 - 1, 0) LIMIT 1)
         SELECT t.slot, due, id, key, tag, attempts, claim <> 0, payload
-            {walk} AND due <= coalesce((SELECT due FROM latest), due)
+            {walk} AND due <= (SELECT coalesce(max(due), {never}) FROM latest)
             ORDER BY due, id LIMIT $10) t
         ORDER BY due, slot, id LIMIT $10"
     );
