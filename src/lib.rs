@@ -1,9 +1,9 @@
 //! Timers for services that hold thousands to tens of millions of timeouts, most of which are
 //! cancelled or extended before they expire.
 //!
-//! A [`Timer`] is a hierarchical timing wheel driven by a delay queue, the design of Apache
-//! Kafka's timer. Any thread may add, cancel and extend timers. A background thread expires them,
-//! or your event loop, or a future on your async runtime.
+//! A [`Timer`] is a hierarchical timing wheel driven by a delay queue, the design of Apache Kafka's
+//! timer. Any thread may add, cancel and extend timers. A background thread, your event loop or a
+//! future on your async runtime expires them.
 //!
 //! ```
 //! use std::{sync::mpsc, time::Duration};
@@ -38,7 +38,7 @@
 //! | hyper's time limits (feature `hyper`) | [`Timer`] |
 //! | one thread with its own loop and its own count of time | [`LocalTimer`] |
 //!
-//! All but `KeyedQueue` and `LocalTimer` run on a [`Timer`], and any number of them can share one.
+//! All but `KeyedQueue` and `LocalTimer` run on a [`Timer`], which any number of them can share.
 //! **[The guide](guide) has an example for each job**, and pages for users of other timers,
 //! runtimes and purgatories.
 //!
@@ -61,29 +61,24 @@
 //! [`on_refused`], or is dropped with a warning.
 //!
 //! # Trade-offs
-//! - An expired key of a [`KeyedTimer`] is free before its closure has run: `add` and `cancel` find
-//!   nothing then. With a busy executor the closure may run after a newer value was added. A
-//!   closure that acts on anything outside its value [compares a
-//!   generation](guide#one-timer-for-each-key).
-//! - The operations of a key are checked first in, first out: a waiter that takes no item is
-//!   checked by each call, before those behind it.
-//! - One live timer keeps its chunk of 256 places, which takes 6 KiB where tasks are 64-bit
-//!   numbers.
+//! - An expired key of a [`KeyedTimer`] is free before its closure runs, so a busy executor may run
+//!   the closure after a newer value was added. A closure that acts on anything outside its value
+//!   must [compare a generation](guide#one-timer-for-each-key).
+//! - The operations of a key are checked first in, first out. Each call checks a waiter that takes
+//!   no item before the waiters behind it.
 //! - A thread that keeps a part of the keys locked without a pause delays these keys, and no
 //!   others.
 //! - A `Drop` that panics is its caller's, as in std's collections. The reaper's loop survives it.
-//! - A future does not keep its timer alive. It ends with
-//!   [`Shutdown`](future::SleepError::Shutdown) when the timer does.
 //! - A trigger that an operation's check makes is dropped unless that check returns true, and each
 //!   check inside which it runs.
-//! - Deadlines are rounded up to a tick, by default one millisecond, so timers are half a tick late
-//!   on average. A finer tick costs a wake-up for each due bucket. On [busy
-//!   cores](guide#busy-cores) the reaper waits for its turn like any other thread.
-//! - Timers expire in the order of their ticks; within a tick the order is unspecified, except on a
-//!   [`ManualClock`]. On a real clock those of a busy shard come last: see [`advance_clock`].
+//! - Deadlines are rounded up to a tick, by default one millisecond: timers are half a tick late on
+//!   average. A finer tick costs a wake-up for each due bucket. On [busy cores](guide#busy-cores)
+//!   the reaper waits for its turn.
+//! - Timers expire in the order of their ticks, with [exceptions](Timer::advance_clock). Within a
+//!   tick the order is unspecified, except on a [`ManualClock`].
 //! - An empty timer or keyed timer takes about four kilobytes for each hardware thread, an empty
-//!   purgatory seven. A dropped one leaves less than a kilobyte per shard for the next one of the
-//!   same types and with as many shards: prefer one timer for the whole service.
+//!   purgatory seven. A dropped one leaves less than a kilobyte per shard, for the next one of the
+//!   same types and size. Prefer one timer for the whole service.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Guarantees
@@ -91,34 +86,33 @@
 //! - **In time.** A reaper, the timer's own thread, hands a task over less than one tick later,
 //!   plus the time to wake up and to run the tasks ahead of it.
 //! - **Never lost, never twice.** Each timer ends in exactly one of the four ways above.
-//! - **One winner.** When cancels and the expiry race, exactly one wins, and [`Timeout::cancel`]
-//!   tells each caller the outcome.
+//! - **One winner.** When cancels and the expiry race, exactly one wins. [`Timeout::cancel`] tells
+//!   each caller the outcome.
 //! - **Handles never alias.** A handle may be kept forever, and never refers to another timer.
 //! - **No task runs under a lock**, nor does an executor, waker or operation, or the `Drop` of any
-//!   of them: a task may add, cancel, shut down, or drop the last timer. Four things do run under a
+//!   of them. A task may add, cancel, shut down, or drop the last timer. Four things run under a
 //!   lock, and their documentation says so: a key's `Eq` and `Borrow`, in a purgatory its `Clone`
 //!   and `Drop`, code that looks at a task in place, as in [`KeyedTimer::with`], and a [clock of
 //!   your own](Clock::reading).
 //! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
-//!   purgatory's [`panicked`]) and reported, and the timer can be used in and after a
-//!   `catch_unwind`.
+//!   purgatory's [`panicked`]) and reported. The timer can be used in and after a `catch_unwind`.
 //! - **No stalls.** No call holds a lock for a time proportional to the number of timers, except
 //!   where a table of one shard doubles: that of its keys, its chunks, or its armed buckets.
-//! - **The reaper is not starved.** Its locks never yield the processor, and it serves other shards
-//!   while the holder of one waits for a core.
+//! - **The reaper is not starved.** Its locks never yield the processor. It serves other shards
+//!   while a shard's holder waits for a core.
 //! - **Idle costs nothing.** Nothing wakes up periodically, however many timers are pending, except
 //!   on a [clock of your own](Clock::reading).
-//! - **Cancelled timers free their memory.** `cancel` returns the task at once, and later calls
-//!   sweep out what it leaves in its bucket: 12 bytes, or 240 if it was alone there. Timers lie in
-//!   chunks of 256. An empty chunk is given back, but for some 40 bytes. After a burst, one live
-//!   timer keeps its chunk: 6 KiB with a task of 8 bytes, 10 KiB with a closure.
+//! - **Cancelled timers free their memory.** `cancel` returns the task at once. Later calls sweep
+//!   out its remains: 12 bytes, or 240 if it was alone in its bucket. Timers lie in chunks of 256;
+//!   an empty chunk is given back, but for some 40 bytes. One live timer keeps its chunk: 6 KiB
+//!   with a task of 8 bytes, 10 KiB with a closure.
 //! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
 //!   panic or overflow.
 //! - **No `unsafe`** in this crate.
 //!
 //! # Features
-//! - `std` (default): everything but [`LocalTimer`], which needs only an allocator. Without it the
-//!   crate is `no_std` and has no dependencies.
+//! - `std` (default): everything but [`LocalTimer`], which needs only an allocator. Without `std`
+//!   the crate is `no_std` and has no dependencies.
 //! - `tracing` (default): reports panics, refused and dropped tasks, and the start and stop of the
 //!   reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
@@ -149,7 +143,7 @@
 
 extern crate alloc;
 
-// In reading order: first the modules that are built on the timer, then the timer, then its parts.
+// In reading order: the modules built on the timer, the timer, its parts.
 #[cfg(feature = "std")]
 pub mod future;
 #[cfg(feature = "std")]
@@ -175,7 +169,7 @@ mod sync;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Which part to use for what; how to drive, test and shut down a timer: documentation only.
+/// How to choose, drive, test and shut down a timer: documentation only.
 ///
 /// [the purgatory]: crate::guide::purgatory
 /// [runtimes, pools and servers]: crate::guide::runtimes
@@ -185,7 +179,7 @@ struct Readme;
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
 pub mod guide {
-    /// Calls to the timers of Netty, Kafka, tokio-util and godis, and the equivalents in this
+    /// Calls of other timers (Netty, Kafka, tokio-util, godis), and their equivalents in this
     /// crate.
     ///
     /// [executor]: crate::guide#executors
