@@ -18,7 +18,6 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most shards that a timer can have.
 const MAX_SHARDS: usize = 4096;
 
 /// Builds a [`Timer`]; created by [`Timer::builder`].
@@ -44,7 +43,7 @@ pub struct TimerBuilder<T: Send + 'static = Task> {
     on_refused: Option<OnRefused<T>>,
 }
 
-// A builder is consumed as it builds: no code sees it after a panic in that.
+// A builder is consumed as it builds: no code sees it after a panic.
 impl<T: Send + 'static> UnwindSafe for TimerBuilder<T> {}
 impl<T: Send + 'static> RefUnwindSafe for TimerBuilder<T> {}
 
@@ -56,12 +55,12 @@ struct Options {
     shards: Option<usize>,
     max_pending: Option<usize>,
     clock: Clock,
-    /// Whether an `on_refused` was set, and then another executor.
+    /// Whether an executor was set after an `on_refused`.
     lost_on_refused: bool,
 }
 
 impl Timer<Task> {
-    /// Returns a builder with the default options: closures as tasks, which run on the thread that
+    /// Returns a builder with the default options: tasks are closures, and run on the thread that
     /// advances the timer. [`executor`](TimerBuilder::executor) changes both.
     pub fn builder() -> TimerBuilder<Task> {
         let options = Options {
@@ -78,44 +77,43 @@ impl Timer<Task> {
 }
 
 impl<T: Send + 'static> TimerBuilder<T> {
-    /// Names the timer in its [`Stats`](crate::Stats), its `Debug` and its `tracing` events, and
-    /// names its reaper thread. Any text without a NUL character. Default: "tickwheel".
+    /// Names the timer in its [`Stats`](crate::Stats), its `Debug`, its `tracing` events, and its
+    /// reaper thread. Any text without a NUL character. Default: "tickwheel".
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = name.into();
         self
     }
 
     /// Sets the resolution of deadlines, from one nanosecond to 584 years. Timers expire less than
-    /// a tick late, and never early. Default: one millisecond.
+    /// a tick late. Default: one millisecond.
     ///
-    /// A finer tick costs nothing while the timer is idle, because the reaper sleeps until the next
-    /// bucket is due. It costs a wake-up for each bucket that is due, and more levels for far
-    /// timers.
+    /// A finer tick costs a wake-up for each due bucket, and more levels for far timers, but
+    /// nothing while the timer is idle.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.options.tick = tick;
         self
     }
 
-    /// Sets the number of slots of each wheel, from 1 to 2^20. It is rounded up to a power of two,
-    /// and to at least 4. Default: 512.
+    /// Sets the number of slots of each wheel, from 1 to 2^20, rounded up to a power of two of at
+    /// least 4. Default: 512.
     ///
-    /// The level-0 wheel spans that many ticks. Each overflow wheel spans half that many times what
-    /// the wheel below it spans. More slots mean fewer levels to cascade, and more memory for each
-    /// level and shard.
+    /// The level-0 wheel spans that many ticks, and each overflow wheel half that many times the
+    /// wheel below it. More slots mean fewer levels to cascade, and more memory for each level and
+    /// shard.
     pub fn wheel_size(mut self, wheel_size: usize) -> Self {
         self.options.wheel_size = wheel_size;
         self
     }
 
-    /// Sets the number of shards, from 1 to 4096, rounded up to a power of two. Each shard has its
-    /// own wheels and its own lock. Default: twice the number of hardware threads; one on a
-    /// [`ManualClock`](crate::ManualClock), where keyed timers and purgatories have one as well,
-    /// unless this sets several: so every run is the same.
+    /// Sets the number of shards, from 1 to 4096, rounded up to a power of two. Default: twice the
+    /// number of hardware threads.
     ///
-    /// Each thread takes the next two shards when it first adds to a timer; after the last shard
-    /// the first comes again. It adds to one of them, and changes to the other when it finds that
-    /// one taken. So threads seldom wait for each other as long as at most half as many threads use
-    /// the timer at a time as there are shards.
+    /// On a [`ManualClock`](crate::ManualClock) the default is one, also for keyed timers and
+    /// purgatories, so that every run is the same.
+    ///
+    /// Each shard has its own wheels and its own lock. Each thread uses two shards, and changes to
+    /// the other one when it finds one taken. Threads seldom wait for each other while at most half
+    /// as many threads use the timer as there are shards.
     pub fn shards(mut self, shards: usize) -> Self {
         self.options.shards = Some(shards);
         self
@@ -123,10 +121,10 @@ impl<T: Send + 'static> TimerBuilder<T> {
 
     /// Limits the number of pending timers: [`Timer::add`] fails beyond it. Default: no limit.
     ///
-    /// Timers that cannot be refused count as well, but may exceed the limit: what an executor or
-    /// the closure of a keyed timer returns, and hyper's sleeps.
+    /// Timers that cannot be refused count as well, but may exceed the limit: entries that an
+    /// executor or the closure of a keyed timer returns, and hyper's sleeps.
     ///
-    /// A timer counts until it is cancelled or expires, but not while its task runs. A key of a
+    /// A timer counts until it is cancelled or expires. A key of a
     /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is removed. All adding threads
     /// share this count, so a limit costs them some speed.
     pub fn max_pending(mut self, max_pending: usize) -> Self {
@@ -140,30 +138,29 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self
     }
 
-    /// Sets where expired tasks run; this also fixes the type of the tasks. Default: [`Inline`],
-    /// which runs closures on the thread that advances the timer.
+    /// Sets where expired tasks run, and the type of the tasks. Default: [`Inline`], which runs
+    /// closures on the thread that advances the timer.
     ///
-    /// Tasks are passed by value, on the stack of the thread that advances the timer. A reaper has
-    /// std's default of 2 MiB, unless `RUST_MIN_STACK` says otherwise. So a task of more than some
-    /// kilobytes belongs into a `Box`.
+    /// Tasks are passed by value on that thread's stack. A reaper has std's default of 2 MiB,
+    /// unless `RUST_MIN_STACK` says otherwise. Put a task of more than some kilobytes into a `Box`.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
         self.options.lost_on_refused |= self.on_refused.is_some();
         TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
     }
 
-    /// Sets what happens to an expired task that the executor refuses. Default: it is dropped, and
-    /// a warning reports it. `on_refused(Task::run)` runs it on the thread that advances the timer.
-    /// Refused tasks are counted in both cases.
+    /// Sets what happens to an expired task that the executor refuses. Default: it is dropped with
+    /// a warning. `on_refused(Task::run)` runs it on the thread that advances the timer. Refused
+    /// tasks are counted in both cases.
     ///
-    /// Call this after [`executor`](Self::executor): in the other order,
-    /// [`build`](Self::build) and [`start`](Self::start) return [`BuildError::OnRefused`].
+    /// Call this after [`executor`](Self::executor): in the other order, [`build`](Self::build) and
+    /// [`start`](Self::start) return [`BuildError::OnRefused`].
     pub fn on_refused(mut self, handler: impl Fn(T) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(handler));
         self
     }
 
-    /// Builds a timer without a thread; you drive it with [`advance_clock`](Timer::advance_clock),
-    /// or by a future with [`drive`](Timer::drive).
+    /// Builds a timer without a thread. Drive it with [`advance_clock`](Timer::advance_clock), or
+    /// by a future with [`drive`](Timer::drive).
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range.
@@ -171,8 +168,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self.make(false)
     }
 
-    /// Builds a timer with a reaper thread of its own, which sleeps until the next bucket is due,
-    /// and then hands what expired to the executor.
+    /// Builds a timer with its own reaper thread, which hands expired tasks to the executor.
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.

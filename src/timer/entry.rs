@@ -10,11 +10,6 @@ use std::time::{Duration, Instant};
 
 /// A task and its deadline, to be [added](crate::Timer::add) to a timer.
 ///
-/// [`Timer::after`](crate::Timer::after) and [`Timer::at`](crate::Timer::at) make an entry and add
-/// it. Make one yourself where a closure returns it, that of a
-/// [`KeyedTimer`](crate::keyed::KeyedTimer) for example, or where it may be added to another timer
-/// later.
-///
 /// ```
 /// use std::time::Duration;
 /// use tickwheel::{Timer, TimerEntry};
@@ -28,9 +23,13 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// If the compiler expects a `TimerEntry` and finds a `TimerEntry<{closure}>`, then the closure
-/// returns a value, or is not `Send`: `Timer::after` says which. If it finds a
-/// `TimerEntry<{async block}>`, see [`IntoTask`].
+/// [`Timer::after`](crate::Timer::after) and [`Timer::at`](crate::Timer::at) make an entry and add
+/// it. Make one yourself where a closure returns it, such as that of a
+/// [`KeyedTimer`](crate::keyed::KeyedTimer), or to add it later.
+///
+/// If the compiler finds a `TimerEntry<{closure}>` instead of a `TimerEntry`, the closure returns a
+/// value, or is not `Send`: `Timer::after` says which. If it finds a `TimerEntry<{async block}>`,
+/// see [`IntoTask`].
 #[derive(Debug, Clone)]
 #[must_use = "an entry does nothing until it is added to a timer"]
 pub struct TimerEntry<T = Task> {
@@ -56,12 +55,10 @@ impl<T> TimerEntry<T> {
     /// Creates an entry whose task expires at `deadline`, a time of the timer's clock, or at once
     /// if that has passed.
     ///
-    /// A deadline before the timer was built counts as the moment at which it was built: in
-    /// [`Timeout::deadline`](crate::Timeout::deadline), in the lateness, and in the entries that
-    /// [`shutdown`](crate::Timer::shutdown) returns.
+    /// A deadline before the timer was built counts everywhere as the moment at which it was built.
     ///
-    /// This is cheaper than [`after`](Self::after) if the caller knows the time already, because
-    /// the clock is not read.
+    /// Cheaper than [`after`](Self::after) if you know the time already, because the clock is not
+    /// read.
     pub fn at(deadline: Instant, task: impl IntoTask<T>) -> Self {
         Self::new(deadline, task)
     }
@@ -85,11 +82,11 @@ impl<T> TimerEntry<T> {
     }
 }
 
-/// The default task of a [`Timer`](crate::Timer): a closure. It runs once.
+/// The default task of a [`Timer`](crate::Timer): a closure that runs once.
 pub struct Task(Closure);
 
 enum Closure {
-    /// Of this task alone. The lock is never taken: it only serves to make the closure `Sync`.
+    /// The lock is never taken: it makes the closure `Sync`.
     Once(Mutex<Box<dyn FnOnce() + Send>>),
     Shared(SharedClosure, u64),
     OnRunOrDrop(CallOnDrop),
@@ -113,12 +110,12 @@ impl RefUnwindSafe for Task {}
 pub type SharedClosure = Arc<dyn Fn(u64) + Send + Sync>;
 
 impl Task {
-    /// Creates a task that calls `closure`. Allocates memory for it.
+    /// Creates a task that calls `closure`. Allocates.
     pub fn new(closure: impl FnOnce() + Send + 'static) -> Self {
         Task(Closure::Once(Mutex::new(Box::new(closure))))
     }
 
-    /// Creates a task that calls `closure` with `number`, for tasks that differ only in a number.
+    /// Creates a task that calls `closure` with `number`: for tasks that differ only in a number.
     /// Allocates nothing.
     ///
     /// ```
@@ -138,8 +135,8 @@ impl Task {
         Task(Closure::Shared(closure, number))
     }
 
-    /// Creates a task in the same way, whose closure is called once, when the task is run or when
-    /// it is dropped without being run.
+    /// Creates a shared task whose closure is called once: when the task is run, or dropped without
+    /// being run.
     pub(crate) fn on_run_or_drop(closure: SharedClosure, number: u64) -> Self {
         Task(Closure::OnRunOrDrop(CallOnDrop(closure, number)))
     }
@@ -157,7 +154,7 @@ impl Task {
     }
 }
 
-/// Creates a task that wakes the waker when it runs. Allocates memory for it.
+/// Creates a task that wakes the waker. Allocates.
 impl From<Waker> for Task {
     fn from(waker: Waker) -> Self {
         Task::new(move || waker.wake())
@@ -174,8 +171,7 @@ impl fmt::Debug for Task {
 /// closure for the default [`Task`].
 ///
 /// The closure takes no arguments and returns nothing. It is `Send` and `'static`, because it runs
-/// later and perhaps on another thread. Its blanket implementations are complete: there is no need
-/// to implement it for your own types.
+/// later and perhaps on another thread. You need not implement this trait for your own types.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a task of a `Timer<{T}>`",
     label = "not a `{T}`, nor a closure that a timer of closures takes",

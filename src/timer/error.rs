@@ -1,4 +1,4 @@
-//! The errors, which return what could not be accepted.
+//! The errors, which return what was not accepted.
 
 use crate::engine::shard::Refusal;
 use crate::timer::entry::TimerEntry;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// The error of [`Timer::add`](crate::Timer::add). It contains the entry that was not accepted.
+/// The error of [`Timer::add`](crate::Timer::add). Contains the rejected entry.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 /// ```
 #[non_exhaustive]
 pub enum AddError<T> {
-    /// As many timers are pending as [`max_pending`](crate::TimerBuilder::max_pending) allows.
+    /// [`max_pending`](crate::TimerBuilder::max_pending) timers are pending.
     Full(Rejected<TimerEntry<T>>),
     /// The timer was shut down.
     Shutdown(Rejected<TimerEntry<T>>),
@@ -38,7 +38,7 @@ impl<T> AddError<T> {
         }
     }
 
-    /// Returns the entry that was not accepted.
+    /// Returns the rejected entry.
     #[must_use = "the task is dropped otherwise"]
     pub fn into_entry(self) -> TimerEntry<T> {
         match self {
@@ -46,24 +46,14 @@ impl<T> AddError<T> {
         }
     }
 
-    /// Returns the task that was not accepted.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::Timer;
-    ///
-    /// let timer: Timer<u32> = Timer::builder().executor(|_| ()).max_pending(0).build()?;
-    /// let refused = timer.after(Duration::from_secs(1), 7_u32).expect_err("there is no room");
-    /// assert_eq!(refused.into_task(), 7);
-    /// # Ok::<(), tickwheel::BuildError>(())
-    /// ```
+    /// Returns the rejected task.
     #[must_use = "the task is dropped otherwise"]
     pub fn into_task(self) -> T {
         self.into_entry().into_task()
     }
 }
 
-/// Without the entry, whose task need not be `Debug`.
+/// The entry's task need not be `Debug`.
 impl<T> fmt::Debug for AddError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AddError({self})")
@@ -81,10 +71,10 @@ impl<T> fmt::Display for AddError<T> {
 
 impl<T> Error for AddError<T> {}
 
-/// What an error hands back.
+/// The content that an error hands back.
 ///
-/// It can be shared whenever its content can be sent, so that `?` turns the error of any task into
-/// a `Box<dyn Error + Send + Sync>`, and into the error types that are built on it.
+/// It is `Sync` whenever its content is `Send`, so that `?` turns the error of any task into a
+/// `Box<dyn Error + Send + Sync>`.
 ///
 /// ```
 /// use std::{cell::Cell, error::Error, time::Duration};
@@ -100,7 +90,7 @@ impl<T> Error for AddError<T> {}
 /// # Ok::<(), Box<dyn Error + Send + Sync>>(())
 /// ```
 pub struct Rejected<V>(
-    /// Never locked: it only serves to make this `Sync`.
+    /// Never locked: it makes this `Sync`.
     Mutex<V>,
 );
 
@@ -118,15 +108,15 @@ impl<V> From<V> for Rejected<V> {
     }
 }
 
-/// Without the content, which need not be `Debug`.
+/// The content need not be `Debug`.
 impl<V> fmt::Debug for Rejected<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rejected").finish_non_exhaustive()
     }
 }
 
-/// The error of a [`TimerBuilder`](crate::TimerBuilder) that did not build a timer, or of a
-/// [`Worker`](crate::Worker) that did not start.
+/// The error of a [`TimerBuilder`](crate::TimerBuilder), or of a [`Worker`](crate::Worker) that did
+/// not start.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -136,16 +126,16 @@ pub enum BuildError {
     WheelSize,
     /// The number of shards is zero, or greater than 4096.
     Shards,
-    /// `on_refused` was set before `executor`, so it would not apply to that executor's tasks.
+    /// `on_refused` was set before `executor`, and would not apply to that executor's tasks.
     OnRefused,
-    /// The name contains a NUL character, which the name of a thread must not.
+    /// The name contains a NUL character.
     Name,
     /// The operating system did not start the thread.
     Thread(io::Error),
 }
 
 impl BuildError {
-    /// Checks the name of a thread: `std` panics on one that it cannot give.
+    /// Checks the name of a thread: `std` panics on a NUL.
     pub(crate) fn check_name(name: &str) -> Result<(), BuildError> {
         if name.contains('\0') { Err(BuildError::Name) } else { Ok(()) }
     }
@@ -173,7 +163,7 @@ impl Error for BuildError {
     }
 }
 
-/// Keeps the operating system's error of [`BuildError::Thread`]; every other one becomes
+/// Keeps the operating system's error of [`BuildError::Thread`]; any other becomes
 /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) with this error inside.
 ///
 /// ```
@@ -205,7 +195,7 @@ impl From<BuildError> for io::Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SleepError {
-    /// As many timers are pending as `max_pending` allows.
+    /// `max_pending` timers are pending.
     Full,
     /// The timer was shut down.
     Shutdown,

@@ -1,5 +1,4 @@
-//! The executor: where expired tasks run, and the executors that the crate brings along. A batch is
-//! handed to it in `tasks.rs`, which also handles what it refuses.
+//! The executor: where expired tasks run. `tasks.rs` hands batches to it.
 
 use crate::engine::reaper::is_reaper;
 use crate::engine::report::catch_panic;
@@ -24,13 +23,14 @@ use std::vec::Drain;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The thread that advances the timer calls the executor, usually the reaper, with no lock held. So
-/// it may add, cancel, reschedule and shut down; but while it runs, nothing else expires on that
-/// thread. Long work belongs elsewhere: on a [`Worker`], a pool, an async runtime.
+/// The thread that advances the timer, usually the reaper, calls the executor with no lock held.
+/// The executor may add, cancel, reschedule and shut down. While it runs, nothing else expires on
+/// that thread: hand long work to a [`Worker`], a pool or an async runtime.
 ///
-/// Every `Fn(T)` is an executor that runs tasks in place or hands them on. Every
-/// `Fn(T) -> Result<(), T>` is one that may refuse a task, by returning it in `Err`. Every
-/// `Fn(T) -> Option<TimerEntry<T>>` is one whose tasks may repeat: the timer adds what it returns.
+/// These closures are executors:
+/// - `Fn(T)` runs tasks in place or hands them on.
+/// - `Fn(T) -> Result<(), T>` may refuse a task, by returning it in `Err`.
+/// - `Fn(T) -> Option<TimerEntry<T>>` may repeat a task: the timer adds the returned entry.
 ///
 /// | executor | refuses | a panicking task | when it ends |
 /// |---|---|---|---|
@@ -40,9 +40,8 @@ use std::vec::Drain;
 /// | tokio's `spawn`, `spawn_blocking` | never | is in the `JoinHandle` | drops what is queued |
 /// | rayon pool's `spawn` | never | calls its `panic_handler` | runs what is queued |
 ///
-/// A task that was handed on has expired and belongs to the executor;
-/// [`shutdown`](crate::Timer::shutdown) returns only tasks that have not expired. The timer drops
-/// its executor when the last clone of the timer is dropped.
+/// A task that was handed on has expired and belongs to the executor. The timer drops its executor
+/// with its [last clone](crate::Timer#the-last-clone).
 ///
 /// # Your own loop
 /// ```
@@ -68,8 +67,8 @@ use std::vec::Drain;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 /// With `send` instead of `try_send`, the timer waits for the loop, and nothing else expires
-/// meanwhile. The page [`guide::runtimes`](crate::guide::runtimes) has
-/// recipes for tokio, rayon and hyper.
+/// meanwhile. The page [`guide::runtimes`](crate::guide::runtimes) has recipes for tokio, rayon and
+/// hyper.
 ///
 /// # Tasks that repeat
 /// ```
@@ -92,12 +91,12 @@ use std::vec::Drain;
 /// assert_eq!((timer.stats().expired, timer.len()), (4, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-/// What comes back is accepted even if the timer is full, and dropped after a shutdown. The handle
-/// of the task that has expired does not cancel it.
+/// The returned entry is accepted even if the timer is full, and dropped after a shutdown. The
+/// handle of the expired task does not cancel it.
 ///
 /// # Another executor for some entries
-/// A task can hand its work on by itself, at no cost to other entries. It must then handle a
-/// refusal itself; the timer counts neither that refusal nor a panic of the work.
+/// A task can hand its work on by itself. It must then handle a refusal itself, and the timer does
+/// not count that refusal or a panic of the work.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -116,32 +115,7 @@ use std::vec::Drain;
 /// ```
 ///
 /// Many entries with the same destination can share a closure: [`Task::shared`]. If tasks are of
-/// your own type, let the timer's executor send each where it belongs:
-///
-/// ```
-/// use std::sync::mpsc::{self, TrySendError};
-/// use tickwheel::Timer;
-///
-/// enum Work {
-///     Ping(u64),
-///     Report(u64),
-/// }
-///
-/// let (sender, reports) = mpsc::sync_channel(100);
-/// let timer: Timer<Work> = Timer::builder()
-///     .executor(move |work| match work {
-///         Work::Ping(peer) => {
-///             println!("ping {peer}");
-///             Ok(())
-///         }
-///         Work::Report(_) => sender.try_send(work).map_err(|error| match error {
-///             TrySendError::Full(work) | TrySendError::Disconnected(work) => work,
-///         }),
-///     })
-///     .start()?;
-/// # drop((timer, reports));
-/// # Ok::<(), tickwheel::BuildError>(())
-/// ```
+/// your own type, let the timer's executor `match` on the task.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an executor of tasks of type `{T}`",
     label = "neither an executor nor a closure that takes a `{T}`",
@@ -165,14 +139,13 @@ pub trait Executor<T>: Send + Sync + 'static {
     }
 
     /// Returns the number of tasks that panicked after they were handed on, for
-    /// [`Stats`](crate::Stats). Default: 0, which is also what a panic of this counts as.
+    /// [`Stats`](crate::Stats). Default: 0. A panic of this method counts as 0.
     fn panicked(&self) -> u64 {
         0
     }
 }
 
-/// An iterator over tasks that expired together, which also takes back what is refused, or to be
-/// added again.
+/// An iterator over tasks that expired together. Takes back refused tasks, and entries to be added.
 pub struct Batch<'a, T> {
     pub(crate) tasks: Drain<'a, T>,
     pub(crate) refused: Vec<T>,
@@ -185,7 +158,7 @@ impl<'a, T> Batch<'a, T> {
     }
 
     /// Gives the timer an entry, usually with a task of the batch that repeats. The timer adds it
-    /// when the batch has been executed, even if the timer is full; but drops it after a shutdown.
+    /// after the batch, even if the timer is full. After a shutdown the timer drops the entry.
     pub fn add(&mut self, entry: TimerEntry<T>) {
         self.added.push(entry);
     }
@@ -218,8 +191,8 @@ impl<T> fmt::Debug for Batch<'_, T> {
     }
 }
 
-/// Converts what an executing closure returns: nothing, a result that may refuse the task, or an
-/// entry that is to be added.
+/// Converts what an executor's closure returns: nothing, a result that may refuse the task, or an
+/// entry to be added.
 #[diagnostic::on_unimplemented(
     message = "an executor's closure returns nothing that a timer knows: `{Self}`",
     note = "it returns `()`, `Result<(), T>` or `Option<TimerEntry<T>>`: a semicolon may be missing"
@@ -247,15 +220,14 @@ impl<T> IntoExecuteResult<T> for Option<TimerEntry<T>> {
     }
 }
 
-/// For a closure that never returns: one that panics.
+/// For a closure that panics.
 impl<T> IntoExecuteResult<T> for Never {
     fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
         self
     }
 }
 
-/// The type of what never returns. `!` cannot be named elsewhere than as the type of what a
-/// function returns.
+/// The type of `!`, which stable Rust names only as a return type.
 pub(crate) type Never = <fn() -> ! as Returns>::Output;
 
 pub trait Returns {
@@ -267,7 +239,7 @@ impl<R> Returns for fn() -> R {
 }
 
 impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor<T> for F {
-    /// Refuses the task of an entry that is to be added: only a batch can take that.
+    /// Refuses the task of an entry to be added: only a batch can take that.
     fn execute(&self, task: T) -> Result<(), T> {
         self(task).into_result()?.map_or(Ok(()), |entry| Err(entry.into_task()))
     }
@@ -296,10 +268,12 @@ impl Executor<Task> for Inline {
 /// An executor with one thread that runs tasks in the order in which they expired, as Kafka's timer
 /// does.
 ///
-/// The reaper hands tasks on without waiting, so a slow task delays other tasks but no expiry. A
-/// bounded worker refuses tasks when its queue is full. Dropping the worker, for example with the
-/// timer that owns it, blocks until its thread has run what is queued and ended. On the thread of a
-/// worker or a reaper it does not block: two that drop each other's worker would wait for ever.
+/// A slow task delays other tasks but no expiry. A bounded worker refuses tasks when its queue is
+/// full.
+///
+/// Dropping the worker, or the timer that owns it, blocks until the thread has run all queued
+/// tasks. On the thread of a worker or a reaper it does not block: two that drop each other's
+/// worker would deadlock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -313,7 +287,7 @@ impl Executor<Task> for Inline {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Worker<T> {
-    /// `None` once the thread is to end.
+    /// `None` once the thread must end.
     queue: Option<mpsc::Sender<Vec<T>>>,
     queued: Arc<AtomicUsize>,
     panicked: Arc<AtomicU64>,
@@ -326,7 +300,6 @@ impl<T> UnwindSafe for Worker<T> {}
 impl<T> RefUnwindSafe for Worker<T> {}
 
 thread_local! {
-    /// Whether this thread is a worker's.
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -346,8 +319,7 @@ impl<T: Send + 'static> Worker<T> {
     /// Starts a worker that queues at most `capacity` tasks, and refuses more.
     ///
     /// # Errors
-    /// [`BuildError::Thread`] if its thread, called `name`, can't be started; [`BuildError::Name`]
-    /// if no thread can have that name.
+    /// As for [`unbounded`](Self::unbounded).
     pub fn bounded(
         name: &str,
         capacity: usize,
@@ -360,7 +332,7 @@ impl<T: Send + 'static> Worker<T> {
         let run = move || {
             IS_WORKER.with(|is_worker| is_worker.set(true));
             for task in batches.into_iter().flatten() {
-                // Before the task runs, because there is room as soon as it has left the queue.
+                // Before the task runs: there is room once it has left the queue.
                 left.fetch_sub(1, Ordering::Relaxed);
                 if catch_panic(|| handler(task)).is_none() {
                     counted.fetch_add(1, Ordering::Relaxed);
@@ -391,7 +363,7 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
             Some(queued + fits)
         });
         if let Some(queue) = self.queue.as_ref().filter(|_| fits != 0) {
-            // It cannot fail: the thread contains every panic, and ends when the queue is dropped.
+            // Cannot fail: the thread contains every panic, and ends when the queue is dropped.
             let _ = queue.send(batch.by_ref().take(fits).collect());
         }
         batch.refused.extend(batch.tasks.by_ref());

@@ -1,4 +1,4 @@
-//! The timer: what users call. Adds go to its tasks, from which turns of the engine take them.
+//! The timer that users call.
 
 use crate::engine::reaper::{Engine, Reaper};
 use crate::engine::report;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-// In reading order, downwards: what makes it, its handles, the flow of a timer.
+// In reading order: what makes it, its handles, the flow of a timer.
 pub(crate) mod builder;
 pub(crate) mod timeout;
 pub(crate) mod tasks;
@@ -35,46 +35,47 @@ pub(crate) mod error;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Either its own reaper thread drives it ([`TimerBuilder::start`](crate::TimerBuilder::start)), or
-/// you do by calling [`advance_clock`](Self::advance_clock)
-/// ([`TimerBuilder::build`](crate::TimerBuilder::build)).
+/// A reaper thread drives the timer ([`TimerBuilder::start`](crate::TimerBuilder::start)), or you
+/// call [`advance_clock`](Self::advance_clock) after
+/// [`TimerBuilder::build`](crate::TimerBuilder::build).
 ///
 /// # The last clone
-/// Clones share the same timer. When the last clone is dropped, the reaper stops and the pending
-/// tasks are dropped; a warning reports their number. [`shutdown`](Self::shutdown) returns them
-/// instead. So keep a clone for as long as the timeouts matter. The executor and `on_refused` are
-/// dropped then, too, whatever else is kept.
+/// Clones share the same timer. Keep a clone for as long as the timeouts matter. Dropping the last
+/// clone stops the reaper, and drops the executor, `on_refused` and the pending tasks; a warning
+/// reports their number. [`shutdown`](Self::shutdown) returns the tasks instead.
 ///
-/// These own a clone, and keep the timer alive: [`KeyedTimer`](crate::keyed::KeyedTimer),
-/// [`Purgatory`](crate::purgatory::Purgatory), and a pending closure, also of a series, that owns
-/// one of these or the timer. Handles and futures do not: [`Timeout`],
+/// These own a clone: [`KeyedTimer`](crate::keyed::KeyedTimer),
+/// [`Purgatory`](crate::purgatory::Purgatory), and a pending closure or series that owns one of
+/// these or the timer. Handles and futures do not: [`Timeout`],
 /// [`Series`](crate::periodic::Series), [`Pending`](crate::purgatory::Pending),
 /// [`Wait`](crate::purgatory::Wait), [`WeakTimer`], [`Sleep`](crate::future::Sleep). A future that
 /// waits when its timer goes ends with an error.
 ///
 /// # Panics and blocking
-/// No method panics, whatever its arguments. All but `advance_clock` and `shutdown` wait at most
-/// for a lock that is held for a bounded time; but `len`, `stats` and the like, which look at all
-/// shards, wait for an [`Entry`](crate::keyed::Entry) that another thread holds. Dropping the last
-/// clone blocks until the reaper has handed over its current batch, but not on the thread of a
-/// reaper; never drop it while holding a lock that a task needs.
+/// No method panics, whatever its arguments. A method waits at most for a lock that is held for a
+/// bounded time, with these exceptions:
+/// - `advance_clock` waits for its `timeout`, and `shutdown` for the reaper.
+/// - `len`, `stats` and the like look at all shards, and wait for an [`Entry`](crate::keyed::Entry)
+///   that another thread holds.
+/// - Dropping the last clone blocks until the reaper has handed over its current batch, except on a
+///   reaper's thread. Never drop it while holding a lock that a task needs.
 pub struct Timer<T: Send + 'static = Task> {
     pub(crate) base: Arc<Base>,
     tasks: Arc<Tasks<T>>,
 }
 
-/// What the clones of a timer have in common, dropped with the last of them. The reaper refers only
-/// to the engine, so it does not keep the timer alive.
+/// What the clones share. The reaper refers only to the engine, so it does not keep the timer
+/// alive.
 pub(crate) struct Base {
     pub(crate) engine: Arc<Engine>,
     pub(crate) reaper: Option<Reaper>,
-    /// The timer's own tasks if those are closures; otherwise others, which run in place.
+    /// The timer's own tasks if they are closures; otherwise closures that run in place.
     pub(crate) closures: Arc<Tasks<Task>>,
     pub(crate) sleeps: Arc<Sleeps>,
 }
 
 impl Base {
-    /// Ends the reaper and all waits; after this nothing can be added.
+    /// Ends the reaper and all waits; nothing can be added any more.
     fn stop(&self) {
         self.engine.context.stop();
         if let Some(reaper) = &self.reaper {
@@ -88,8 +89,7 @@ impl Drop for Base {
     fn drop(&mut self) {
         self.stop();
         let mut dropped = self.sleeps.wake_all();
-        // Handles may outlive the timer and keep its shards; they need not keep its tasks. Nor need
-        // a future that drives it keep its executor.
+        // Handles and futures may outlive the timer, but not keep its tasks and executor.
         for source in self.engine.sources.all().values() {
             dropped += source.shards().map(AnyShard::drop_pending).sum::<u64>();
         }
@@ -106,54 +106,30 @@ impl Drop for Base {
 }
 
 impl<T: Send + 'static> Timer<T> {
-    /// Adds a timer, from any thread. Its task is handed to the executor by the first
-    /// `advance_clock` at or after the first tick that is not before its deadline; with a reaper
-    /// that is less than a tick late, plus the time that waking takes. Dropping the returned handle
-    /// changes nothing.
+    /// Adds a timer, from any thread. It expires never early and [in time](crate#guarantees).
+    /// Dropping the returned handle changes nothing.
     ///
-    /// Takes constant time, allocates about once in a thousand calls (up to twenty times where most
-    /// timers have a tick to themselves), and wakes the reaper if this is the earliest timer. Never
-    /// runs a task.
+    /// Takes constant time and never runs a task. Allocates about once in a thousand calls, or up
+    /// to twenty times that often where most timers have a tick to themselves. Wakes the reaper if
+    /// this is the earliest timer.
     ///
     /// # Errors
     /// [`AddError::Full`] at [`max_pending`](crate::TimerBuilder::max_pending), and
     /// [`AddError::Shutdown`] after [`shutdown`](Self::shutdown). Both contain the entry.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{Timer, TimerEntry};
-    ///
-    /// let timer = Timer::builder().start()?;
-    /// let timeout = timer.add(TimerEntry::after(Duration::from_secs(30), || println!("late")))?;
-    /// // The answer has arrived:
-    /// assert!(timeout.cancel().is_cancelled());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
         self.tasks.add(entry, Limit::Keep)
     }
 
-    /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a
-    /// [`TimerEntry::after`].
+    /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a [`TimerEntry::after`].
     ///
     /// A zero delay expires at the next `advance_clock`; [`Duration::MAX`] never expires.
     ///
     /// # Errors
-    /// [`AddError`], as for [`add`](Self::add); [`AddError::into_task`] returns the task.
+    /// As for [`add`](Self::add). [`AddError::into_task`] returns the task.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::Timer;
-    ///
-    /// let timer = Timer::builder().start()?;
-    /// let timeout = timer.after(Duration::from_secs(30), || println!("no answer"))?;
-    /// assert!(timeout.cancel().is_cancelled());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// A task is a closure that returns nothing. The compiler rejects one that returns a value,
-    /// because nobody would look at the value:
+    /// # Tasks
+    /// A task is a closure that returns nothing. The compiler rejects one that returns a value:
     ///
     /// ```compile_fail,E0271
     /// # use std::{sync::mpsc, time::Duration};
@@ -162,7 +138,7 @@ impl<T: Send + 'static> Timer<T> {
     /// timer.after(Duration::from_secs(1), move || sender.send(1));
     /// ```
     ///
-    /// Decide what becomes of the value, inside braces and with a semicolon:
+    /// Handle the value inside braces, and end with a semicolon:
     ///
     /// ```
     /// # use std::{sync::mpsc, time::Duration};
@@ -175,7 +151,7 @@ impl<T: Send + 'static> Timer<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// A future is rejected too, because the timer does not poll futures:
+    /// The compiler also rejects a future, because the timer does not poll futures:
     ///
     /// ```compile_fail,E0277
     /// # use std::time::Duration;
@@ -183,7 +159,7 @@ impl<T: Send + 'static> Timer<T> {
     /// timer.after(Duration::from_secs(1), async { println!("never") });
     /// ```
     ///
-    /// In async code write `timer.sleep(delay).await`; from a closure, spawn the future on your
+    /// In async code write `timer.sleep(delay).await`. In a closure, spawn the future on your
     /// runtime.
     #[inline]
     pub fn after(
@@ -195,12 +171,10 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Adds a timer that expires at `deadline`, a time of the timer's clock: [`add`](Self::add) of
-    /// a [`TimerEntry::at`].
-    ///
-    /// A deadline that has passed expires at the next `advance_clock`.
+    /// a [`TimerEntry::at`]. A deadline that has passed expires at the next `advance_clock`.
     ///
     /// # Errors
-    /// [`AddError`], as for [`add`](Self::add); [`AddError::into_task`] returns the task.
+    /// As for [`after`](Self::after).
     ///
     /// ```
     /// use std::time::Duration;
@@ -217,29 +191,33 @@ impl<T: Send + 'static> Timer<T> {
         self.add(TimerEntry::at(deadline, task))
     }
 
-    /// Expires all timers that are due, and returns the number of expired tasks: of keyed timers
-    /// and purgatories all that were handed to the executor, also those that are cancelled before
-    /// their turn comes there. If no timer is due, waits until one is, but at most for `timeout`;
-    /// on a [`ManualClock`](crate::ManualClock) it never waits. Returns early when the timer is
-    /// shut down.
+    /// Expires all due timers, and returns the number of expired tasks. If no timer is due, waits
+    /// for the first one, but at most for `timeout`. Never waits on a
+    /// [`ManualClock`](crate::ManualClock). Returns early when the timer is shut down.
     ///
-    /// Tasks are handed to the executor on this thread, ordered by the tick of their deadline; one
-    /// whose deadline had passed when it was added, or moved to a finer wheel, comes between that
-    /// tick and the tick in which this happened. On a real clock, the timers of a shard that
-    /// another thread is using come last. Where another thread holds an
-    /// [`Entry`](crate::keyed::Entry), what is due in its shard is waited for, whatever the
-    /// `timeout`.
+    /// The number includes tasks of keyed timers and purgatories that were handed to the executor,
+    /// and are cancelled before they run there.
     ///
-    /// What becomes due during the call is left to the next one, unless a busy shard is waited for.
-    /// What is added for now during the call comes with the next one, unless the tick of the task
-    /// that added it was over when the call began, or it lies in a shard that the call has yet to
-    /// flush. So the call ends, whatever its tasks add.
+    /// # Order
+    /// Hands tasks to the executor on this thread, ordered by the tick of their deadline.
+    /// Exceptions:
+    /// - A task whose deadline had passed when it was added, or moved to a finer wheel, comes
+    ///   between that tick and the tick in which this happened.
+    /// - On a real clock, the timers of a shard that another thread is using come last.
+    /// - If another thread holds an [`Entry`](crate::keyed::Entry), this call waits for the due
+    ///   timers of its shard, whatever the `timeout`.
     ///
-    /// Any number of threads may call it at once, also on a timer with a reaper. So may a task:
-    /// then the due timers expire inside that task. Calls nest at most seven deep, those of all
-    /// timers on a thread together: a deeper one returns 0 at once and leaves what is due to an
-    /// outer call of its own timer, or else to that timer's next call. So no number of timers needs
-    /// a deep stack.
+    /// # End
+    /// The call ends, whatever its tasks add. Timers that become due during the call are left to
+    /// the next one, unless a busy shard is waited for. A timer that is added for now is left to
+    /// the next call too, with two exceptions: the task that added it belongs to a tick that was
+    /// over when the call began, or the call has yet to flush the timer's shard.
+    ///
+    /// # Concurrent and nested calls
+    /// Any number of threads may call this at once, also on a timer with a reaper. In a task, the
+    /// due timers expire inside that task. Calls nest at most seven deep, counting all timers on a
+    /// thread. A deeper call returns 0 at once, and leaves what is due to an outer or the next
+    /// call.
     ///
     /// ```
     /// use std::time::Duration;
@@ -254,10 +232,9 @@ impl<T: Send + 'static> Timer<T> {
         self.advance_clock_up_to(timeout, usize::MAX)
     }
 
-    /// Expires timers that are due, as [`advance_clock`](Self::advance_clock) does, until at least
-    /// `limit` tasks have expired: for a loop that has other work. It expires at most 127 tasks
-    /// more, and on a seeded clock the rest of their tick. What is left stays due:
-    /// [`next_expiration`](Self::next_expiration) names the present.
+    /// Expires due timers, as [`advance_clock`](Self::advance_clock) does, until at least `limit`
+    /// tasks have expired: for a loop that has other work. At most 127 tasks more expire, and on a
+    /// seeded clock the rest of their tick. The other timers stay due.
     pub fn advance_clock_up_to(&self, timeout: Duration, limit: usize) -> usize {
         let engine = &self.base.engine;
         // On a manual clock no time passes.
@@ -266,29 +243,29 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a
-    /// timer is due, `None` if none is pending that ever expires, or after a shutdown.
+    /// timer is due, `None` after a shutdown, or if no pending timer ever expires.
     ///
-    /// It is never later than the tick of the first deadline. It is earlier if far timers must be
-    /// moved to a finer wheel first, or were extended. Takes constant time, plus as much once for
-    /// each cancelled timer that would have been first; it holds a lock for at most 128 of those.
+    /// Never later than the tick of the first deadline. Earlier if far timers must be moved to a
+    /// finer wheel first, or were extended. Takes constant time, plus as much once for each
+    /// cancelled timer that would have been first. Holds a lock for at most 128 of those.
     #[must_use]
     pub fn next_expiration(&self) -> Option<Instant> {
         self.base.engine.next_expiration()
     }
 
-    /// Returns the time of the timer's clock.
+    /// Returns the present time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.base.engine.context.time.clock.now()
     }
 
-    /// Returns the name that [`TimerBuilder::name`](crate::TimerBuilder::name) has set.
+    /// Returns the name set by [`TimerBuilder::name`](crate::TimerBuilder::name).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.base.engine.context.name
     }
 
-    /// Returns the number of pending timers. It is exact if no thread adds, cancels or advances
+    /// Returns the number of pending timers: exact unless a thread adds, cancels or advances
     /// meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -301,8 +278,8 @@ impl<T: Send + 'static> Timer<T> {
         self.len() == 0
     }
 
-    /// Returns what the timer has done so far. Visits each shard once: cheap enough to call every
-    /// second.
+    /// Returns what the timer has done so far. Visits each shard once, which is cheap enough for
+    /// every second.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.base.engine.stats()
@@ -315,44 +292,35 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Stops the reaper, refuses new timers, and returns the pending ones, ordered by deadline, as
-    /// entries that another timer accepts. A deadline before this timer was built is returned as
-    /// the moment at which it was built.
+    /// entries that another timer accepts. The executor keeps the tasks that it already has. A
+    /// deadline before this timer was built is returned as the moment at which it was built.
     ///
-    /// Every timer that was added was cancelled, or has been handed to the executor, or is in this
-    /// list. The executor keeps the tasks that it already has. From now on, everything built on
-    /// this timer refuses new work and expires nothing:
-    /// - Futures that wait are woken, and end with an error.
+    /// From now on, everything built on this timer refuses new work and expires nothing:
+    /// - Waiting futures are woken, and end with an error.
     /// - A [series](crate::periodic) ends when its task in the list is dropped or run.
     /// - The keys of a [`KeyedTimer`](crate::keyed::KeyedTimer) and the operations of a
-    ///   [`Purgatory`](crate::purgatory::Purgatory) stay there until they are taken back.
-    ///   Operations can still be completed.
-    /// - If this timer has its own type of task, what waits in [`closures`](Self::closures) is
-    ///   dropped, and with it end series. Call `closures().shutdown()` before to get it back.
+    ///   [`Purgatory`](crate::purgatory::Purgatory) stay until you take them back. Operations can
+    ///   still be completed.
+    /// - If this timer has its own type of task, the pending [`closures`](Self::closures) are
+    ///   dropped, which ends their series. Call `closures().shutdown()` before to get them back.
     ///
-    /// Blocks until the reaper has handed over its current batch, but not on the thread of a
-    /// reaper, this timer's or another's: two tasks that shut each other's timer down would wait
-    /// for each other. For the same reason it does not wait for another thread inside
-    /// [`advance_clock`](Self::advance_clock), which may hand over up to 128 tasks after this
-    /// returns (on a seeded clock, the rest of its tick). It may be called repeatedly and from
-    /// several threads; each pending timer is then in one of the lists.
+    /// Blocks until the reaper has handed over its current batch, but not on the thread of any
+    /// reaper: two tasks that shut each other's timer down would deadlock. Another thread inside
+    /// [`advance_clock`](Self::advance_clock) may hand over up to 128 tasks after this returns, or
+    /// on a seeded clock the rest of its tick.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{AddError, Timer, TimerEntry};
+    /// May be called repeatedly and from several threads: each pending timer is in one of the
+    /// lists.
     ///
-    /// let timer = Timer::builder().start()?;
-    /// timer.add(TimerEntry::after(Duration::from_secs(30), || ()))?;
-    /// let pending = timer.shutdown();
-    /// assert_eq!(pending.len(), 1);
-    /// let late = timer.add(TimerEntry::after(Duration::from_secs(30), || ()));
-    /// assert!(matches!(late, Err(AddError::Shutdown(_))));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Blocks until the reaper has handed over its current batch, but not on the thread of any
+    /// reaper: two tasks that shut each other's timer down would deadlock. Does not wait for
+    /// another thread inside [`advance_clock`](Self::advance_clock). That call may hand over up to
+    /// 128 tasks after this returns, or on a seeded clock the rest of its tick.
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
         self.base.stop();
         let pending = self.tasks.drain();
         self.base.sleeps.wake_all();
-        // Of a timer with its own type of task. So the series among the closures end.
+        // Ends the series among the closures of a timer with its own type of task.
         let dropped = self.base.closures.drop_pending();
         if dropped > 0 {
             report::event!(
@@ -365,45 +333,32 @@ impl<T: Send + 'static> Timer<T> {
         pending
     }
 
-    /// Returns whether [`shutdown`](Self::shutdown) was called and has stopped the reaper. While
-    /// `shutdown` still waits for the reaper's batch, this returns false. An `add` that begins
-    /// after this has returned true may only be accepted while that `shutdown` is still running,
-    /// which then returns its entry. Waits for a lock that no task runs under.
+    /// Returns whether [`shutdown`](Self::shutdown) was called and has stopped the reaper: false
+    /// while `shutdown` waits for the reaper's batch. A later `add` is accepted only while that
+    /// `shutdown` still runs and returns its entry. Waits for a lock that no task runs under.
     ///
-    /// ```
-    /// let timer = tickwheel::Timer::builder().start()?;
-    /// assert!(!timer.is_shutdown());
-    /// timer.shutdown();
-    /// assert!(timer.is_shutdown());
-    /// # Ok::<(), tickwheel::BuildError>(())
-    /// ```
+    /// Returns false while `shutdown` waits for the reaper's batch. An `add` that begins after this
+    /// has returned true is accepted only while that `shutdown` is still running, which then
+    /// returns its entry. Waits for a lock that no task runs under.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         self.base.engine.sources.is_closed()
     }
 
     /// Returns a timer of closures and wakers that shares this timer's clock, delay queue and
-    /// reaper. That is this timer itself if its tasks are closures; otherwise the closures run in
-    /// place, on the thread that advances both.
+    /// reaper.
     ///
-    /// Keyed timers, purgatories, periodic tasks and futures use it, so a service needs one reaper,
-    /// whatever its own tasks are. Either timer keeps both alive, and `shutdown` of one ends both,
-    /// but returns only its own tasks: that of the timer drops the closures, and that of the
-    /// closures leaves the timer's tasks for its own `shutdown`.
+    /// It is this timer itself if its tasks are closures. Otherwise the closures run in place, on
+    /// the thread that advances both. Keyed timers, purgatories, periodic tasks and futures use it:
+    /// a service needs one reaper.
     ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tickwheel::{ManualClock, Timer};
+    /// Either timer keeps both alive. `shutdown` of one ends both, but returns only its own tasks.
+    /// It drops the closures if called on the timer. Called on the closures, it leaves the timer's
+    /// tasks for the timer's own `shutdown`.
     ///
-    /// let clock = ManualClock::new();
-    /// let builder = Timer::builder().clock(clock.clone());
-    /// let requests: Timer<u64> = builder.executor(|id| println!("{id}")).build()?;
-    /// requests.after(Duration::from_millis(1), 7_u64)?;
-    /// requests.closures().after(Duration::from_millis(1), || println!("a closure"))?;
-    /// clock.advance(Duration::from_millis(1));
-    /// assert_eq!(requests.advance_clock(Duration::ZERO), 2);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Either timer keeps both alive. `shutdown` of one ends both, but returns only its own tasks:
+    /// `shutdown` of the timer drops the closures. `shutdown` of the closures leaves the timer's
+    /// tasks for the timer's own `shutdown`.
     pub fn closures(&self) -> Timer {
         Timer { base: Arc::clone(&self.base), tasks: Arc::clone(&self.base.closures) }
     }
@@ -414,7 +369,7 @@ impl<T: Send + 'static> Timer<T> {
         WeakTimer { base: Arc::downgrade(&self.base), tasks: Arc::downgrade(&self.tasks) }
     }
 
-    /// Checks every internal structure and panics if one is broken: for tests, while no other
+    /// Checks every internal structure and panics if one is broken: for tests in which no other
     /// thread uses the timer. Takes time proportional to the number of pending timers.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
@@ -423,7 +378,7 @@ impl<T: Send + 'static> Timer<T> {
 }
 
 /// A reference to a [`Timer`] that does not keep it alive, created by [`Timer::downgrade`]: for a
-/// task that adds itself again, and would otherwise keep its own timer alive forever.
+/// task that adds itself again.
 ///
 /// ```
 /// use tickwheel::Timer;

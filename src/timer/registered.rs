@@ -1,5 +1,5 @@
-//! Sources whose entries are found by keys: what keyed timers and purgatories have in common. Such
-//! a source hands what expires over as closures, and ends with the last that uses it.
+//! Sources whose entries are found by keys: the common part of keyed timers and purgatories. They
+//! hand over closures, and end with their last user.
 
 use crate::engine::pool::Shards;
 use crate::engine::reaper::Engine;
@@ -14,20 +14,19 @@ use crate::wheel::expirations::Flush;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 
-/// Slots of each wheel: few, because there are many shards, and a deadline is seldom near.
+/// Few, because there are many shards, and a deadline is seldom near.
 const WHEEL_SIZE: usize = 64;
 
-/// Where a source hands over what expires: the timer of closures.
+/// The timer of closures, to which a source hands over what expires.
 pub(crate) struct Closures {
-    /// Whose executor runs them. Weakly: one that is under way when the timer ends must not keep
-    /// the executor alive.
+    /// Weak: a closure that is under way when the timer ends must not keep the executor alive.
     tasks: Weak<Tasks<Task>>,
     spare: Spare<Task>,
 }
 
 impl Closures {
-    /// Flushes a batch of a shard, as [`Source::flush`] does. Calls `flush` under the lock, which
-    /// adds what is to be handed over.
+    /// Flushes a batch of a shard, as [`Source::flush`] does. `flush` runs under the lock, and adds
+    /// what is to be handed over.
     pub(crate) fn flush<T, X>(
         &self,
         shard: &Shard<T, X>,
@@ -36,7 +35,7 @@ impl Closures {
     ) -> Option<usize> {
         shard.flush_and_hand_over(turn.start, &self.spare, flush, |closures| {
             let Some(tasks) = self.tasks.upgrade() else {
-                // The timer has gone. They own their source, which must not own them.
+                // The timer has gone. The closures own their source, which must not own them.
                 closures.clear();
                 return 0;
             };
@@ -45,15 +44,15 @@ impl Closures {
     }
 }
 
-/// A source that is registered with a timer, which this keeps alive. When this is dropped, the
-/// source is removed, and what it holds is dropped.
+/// A registered source, which keeps its timer alive. When dropped, the source is removed and
+/// emptied.
 pub(crate) struct Registered<S: Source + 'static> {
     timer: Timer,
     number: u64,
     pub(crate) source: Arc<S>,
 }
 
-// What users pass is called with no lock held.
+// User code is called with no lock held.
 impl<S: Source + 'static> UnwindSafe for Registered<S> {}
 impl<S: Source + 'static> RefUnwindSafe for Registered<S> {}
 
@@ -64,8 +63,8 @@ impl<S: Source + 'static> Registered<S> {
         make: impl FnOnce(Shards<T, X>, Closures) -> Arc<S>,
     ) -> Arc<Self> {
         let Engine { context, sources, .. } = &*timer.base.engine;
-        // In virtual time no hash decides an order, unless the timer has several shards itself. In
-        // models threads meet in several.
+        // In virtual time no hash decides an order, unless the timer has several shards. In models
+        // threads meet in several.
         let is_manual = context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
         let is_single = is_manual && timer.tasks.shards.set.len() == 1;
         let count = if is_single { 1 } else { shards_for(parallelism()) };

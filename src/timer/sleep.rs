@@ -1,4 +1,4 @@
-//! The sleep: a future that waits for its deadline, and the source of the wakers of all sleeps.
+//! The sleep: a future that waits for its deadline, and the source of all sleeps' wakers.
 
 use crate::engine::clock::When;
 use crate::engine::reaper::Engine;
@@ -20,21 +20,21 @@ use std::time::Instant;
 
 /// A future that completes at its deadline, never before; created by [`Timer::sleep`].
 ///
-/// A sleep allocates nothing: its waker lies in the timer. The first poll that finds the sleep not
-/// ready adds it; dropping the future cancels it. It counts as one of the timer's pending timers.
+/// A sleep allocates nothing. The first poll that finds the sleep not ready adds it; dropping the
+/// future cancels it. It counts as a pending timer.
 ///
 /// A sleep does not keep its timer alive. It ends with [`SleepError::Shutdown`] when the timer is
 /// shut down or its last clone is dropped, unless its time is up while it waits.
 ///
-/// A loop over sleeps whose time is up already, such as those of an interval that is behind, lets
-/// the other tasks of its thread run after every 64th.
+/// A loop over sleeps whose time is up, such as those of a late interval, lets the other tasks of
+/// its thread run after every 64th.
 ///
 /// [`Timer::sleep`]: crate::Timer::sleep
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Sleep {
     home: Arc<CachePadded<Home>>,
     deadline: Nanos,
-    /// Of the waker in the shard, once it was added; it may have been woken since.
+    /// Of the waker in the shard, once it was added; it may have been woken.
     key: Option<Key>,
 }
 
@@ -43,11 +43,11 @@ crate::sync::thread_local! {
     static READY: Cell<u32> = const { Cell::new(0) };
 }
 
-/// So many make a task wait for others.
+/// After this many, a task lets others run.
 const MAX_READY: u32 = 64;
 
-/// A shard of wakers. It is counted, and not leaked as those of a timer's tasks are: a sleep adds
-/// at its first poll, which may come after the end of its timer.
+/// A shard of wakers. Counted, because a sleep may add after the end of its timer, at its first
+/// poll.
 struct Home {
     context: Arc<TimerContext>,
     shard: Shard<Waker>,
@@ -59,7 +59,6 @@ impl Home {
     }
 }
 
-/// The sleeps of a timer.
 pub(crate) struct Sleeps {
     homes: Box<[Arc<CachePadded<Home>>]>,
     spare: Spare<Waker>,
@@ -80,14 +79,13 @@ impl Sleeps {
         engine.sources.register(make).1
     }
 
-    /// Returns a sleep until `when`.
     pub(crate) fn sleep(&self, when: When) -> Sleep {
         let home = &self.homes[home() & (self.homes.len() - 1)];
         let deadline = home.context.time.due(when).deadline;
         Sleep { home: Arc::clone(home), deadline, key: None }
     }
 
-    /// Wakes all that sleep, once the shards are closed. Returns how many there were.
+    /// Wakes all sleeps, once the shards are closed. Returns their number.
     pub(crate) fn wake_all(&self) -> u64 {
         let mut count = 0;
         for home in &self.homes {
@@ -130,8 +128,8 @@ impl Source for Sleeps {
 }
 
 impl Sleep {
-    /// Returns the deadline; `None` if it never comes. It is not before the moment at which the
-    /// [`Timer`](crate::Timer) was built.
+    /// Returns the deadline, but not before the moment at which the [`Timer`](crate::Timer) was
+    /// built; `None` if it never comes.
     pub fn deadline(&self) -> Option<Instant> {
         self.home.context.time.instant_or_never(self.deadline)
     }
@@ -141,13 +139,11 @@ impl Sleep {
         self.deadline <= self.home.context.time.now()
     }
 
-    /// Returns the time of the timer's clock.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         self.home.context.time.clock.now()
     }
 
-    /// Returns the name of the timer.
     #[cfg(feature = "hyper")]
     pub(crate) fn timer_name(&self) -> &str {
         &self.home.context.name
@@ -166,7 +162,7 @@ impl Sleep {
         }
     }
 
-    /// Polls the sleep, which may be `limit`ed by what is pending already.
+    /// Polls the sleep. `limit` says whether a full timer refuses it.
     pub(crate) fn poll_by(
         &mut self,
         context: &Context<'_>,
@@ -182,7 +178,7 @@ impl Sleep {
         }
         let waker = context.waker().clone();
         let due = Due { deadline, tick: time.tick.ceil(deadline), present: Some(now) };
-        // Declared last, so released first: a waker that is refused is dropped without the lock.
+        // Declared last, so released first: a refused waker is dropped without the lock.
         let mut state = self.home.shard.lock();
         match state.admit(limit) {
             Ok(()) => {
@@ -196,7 +192,7 @@ impl Sleep {
     }
 
     /// Ends the sleep, whose time is up; with an error if it was never added, and could not be now.
-    /// After many sleeps in a row that never waited, lets other tasks of the thread run first.
+    /// After many sleeps without a wait, lets other tasks of the thread run first.
     fn ends(&mut self, context: &Context<'_>, limit: Limit) -> Poll<Result<(), SleepError>> {
         if self.key.is_some() {
             self.cancel();
@@ -216,7 +212,7 @@ impl Sleep {
         Poll::Ready(Ok(()))
     }
 
-    /// Returns whether the sleep is pending and wakes this waker, from now on if not before. So it
+    /// Returns whether the sleep is pending and wakes this waker, from now on if not before: it
     /// keeps its place, even in a full timer.
     fn wakes(&self, waker: &Waker) -> bool {
         let Some(key) = self.key else { return false };
@@ -224,7 +220,7 @@ impl Sleep {
             Some(entry) if !entry.item.will_wake(waker) => {}
             entry => return entry.is_some(),
         }
-        // Cloned without the lock, and the former one is dropped without it.
+        // Cloned and dropped without the lock.
         let mut waker = waker.clone();
         let mut state = self.home.shard.lock();
         let Some(entry) = state.wheel.entries.get_mut(key) else { return false };

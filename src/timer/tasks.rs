@@ -1,6 +1,4 @@
-//! The tasks of a timer: the source whose entries go to the timer's executor. Here is how they are
-//! added, and how a batch that has expired is handed over: [`Tasks::hand_over`]. What an executor
-//! is, and does with the batch, is in `executor.rs`.
+//! The tasks of a timer: the source whose entries go to the timer's executor.
 
 use crate::engine::clock::When;
 use crate::engine::pool::Shards;
@@ -22,7 +20,7 @@ use std::sync::Arc;
 /// Takes the tasks that an executor refuses.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// The tasks of a timer; see the [module](self).
+/// The tasks of a timer.
 pub(crate) struct Tasks<T: Send + 'static> {
     pub(crate) shards: Shards<T>,
     executor: Box<dyn Executor<T>>,
@@ -31,7 +29,7 @@ pub(crate) struct Tasks<T: Send + 'static> {
     spare: Spare<T>,
 }
 
-// What users pass is called with no lock held, and the crate looks at nothing that it changes.
+// User code is called with no lock held, and the crate sees nothing that it changes.
 impl<T: Send + 'static> UnwindSafe for Tasks<T> {}
 impl<T: Send + 'static> RefUnwindSafe for Tasks<T> {}
 
@@ -52,16 +50,15 @@ impl<T: Send + 'static> Tasks<T> {
         engine.sources.register(make).1
     }
 
-    /// Adds an entry to the calling thread's shard. Returns it if it was refused.
-    ///
-    /// Always inlined: the entry and the answer go through memory otherwise.
+    /// Adds an entry to the calling thread's shard. Returns it if it was refused. Always inlined:
+    /// otherwise the entry and the answer go through memory.
     #[inline(always)]
     pub(crate) fn add(
         &self,
         entry: TimerEntry<T>,
         limit: Limit,
     ) -> Result<Timeout<T>, AddError<T>> {
-        // Read and divided here, and not while others may wait for the lock.
+        // Read and divided before the lock is taken.
         let due = self.shards.context.time.due(entry.when());
         let (shard, mut state) = self.lock_home();
         if let Err(refusal) = state.admit(limit) {
@@ -73,7 +70,7 @@ impl<T: Send + 'static> Tasks<T> {
         Ok(Timeout::new(shard, key))
     }
 
-    /// Locks the shard to which the calling thread adds; the thread's other one if that is taken.
+    /// Locks the calling thread's shard, or its other one if that is taken.
     #[inline]
     fn lock_home(&self) -> (&'static Shard<T>, ShardGuard<'static, T>) {
         let shard = self.home();
@@ -91,8 +88,8 @@ impl<T: Send + 'static> Tasks<T> {
         &shards[home() & (shards.len() - 1)]
     }
 
-    /// Hands tasks to the executor. On a seeded clock, that is put off until their tick is
-    /// complete. Returns how many tasks there were.
+    /// Hands tasks to the executor; on a seeded clock, once their tick is complete. Returns their
+    /// number.
     pub(crate) fn hand_over(self: &Arc<Self>, turn: &mut Turn<'_>, tasks: &mut Vec<T>) -> usize {
         let count = tasks.len();
         let later = |task| -> Box<dyn FnOnce()> {
@@ -105,15 +102,15 @@ impl<T: Send + 'static> Tasks<T> {
         count
     }
 
-    /// Hands tasks to the executor, contains its panics, and handles the tasks that it refuses. All
-    /// user code that runs on expiry runs in here, with no lock held.
+    /// Hands tasks to the executor, contains its panics, and handles refused tasks. All user code
+    /// that runs on expiry runs in here, with no lock held.
     fn execute(&self, tasks: &mut Vec<T>) {
         let context = &*self.shards.context;
         let mut batch = Batch::new(tasks.drain(..));
         loop {
             let before = batch.len();
             let executed = context.catch_panic(|| self.executor.execute_batch(&mut batch));
-            // After a panic it gets what is left, unless that was all of it already.
+            // After a panic the executor gets the rest, unless it took none.
             if executed.is_some() || batch.len() == before || batch.len() == 0 {
                 break;
             }
@@ -154,7 +151,7 @@ impl<T: Send + 'static> Tasks<T> {
         pending.into_iter().map(entry).collect()
     }
 
-    /// Drops all pending tasks. Returns how many there were.
+    /// Drops all pending tasks. Returns their number.
     pub(crate) fn drop_pending(&self) -> u64 {
         self.shards.set.iter().map(|shard| shard.drop_pending()).sum()
     }

@@ -1,4 +1,4 @@
-//! The timeout: the handle of one timer that was added.
+//! The handle of a timer that was added.
 
 use crate::engine::clock::When;
 use crate::engine::shard::{Shard, ShardState};
@@ -28,19 +28,18 @@ use std::time::Instant;
 ///
 /// A timer is pending until it is cancelled or *expired*: handed to the executor, returned by
 /// [`shutdown`](crate::Timer::shutdown), or dropped with the [last
-/// clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). Exactly one of these
-/// happens, once. While its own task runs, a timer has expired already.
+/// clone](crate::Timer#the-last-clone) of its [`Timer`](crate::Timer). A timer has expired before
+/// its task runs.
 ///
 /// Dropping the handle changes nothing: the timer still expires. Use
-/// [`cancel_on_drop`](Self::cancel_on_drop) to cancel it instead. A handle may be kept for any
-/// length of time, even beyond its `Timer`, which it does not keep alive; it never affects another
-/// timer.
+/// [`cancel_on_drop`](Self::cancel_on_drop) to cancel it instead. A handle may outlive its `Timer`,
+/// does not keep the `Timer` alive, and never affects another timer.
 ///
 /// Each method takes constant time, and holds the lock of one shard for that time. A handle takes
 /// 16 bytes; making and dropping it costs nothing.
 pub struct Timeout<T: 'static = Task> {
     shard: &'static Shard<T>,
-    /// The timer's key in 64 bits; [`CANCELLED`] once the timer was cancelled through this handle.
+    /// The timer's key in 64 bits; [`CANCELLED`] once this handle has cancelled the timer.
     key: AtomicU64,
 }
 
@@ -50,10 +49,10 @@ const CANCELLED: u64 = u64::MAX;
 /// The result of [`Timeout::cancel`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancel<T> {
-    /// This call cancelled the timer. The task is inside, and does not run.
+    /// This call cancelled the timer. Contains the task, which does not run.
     Cancelled(T),
     /// The timer had expired, was returned by `shutdown`, or was dropped with the last clone of its
-    /// `Timer`. If it has expired, its task may not have begun yet.
+    /// `Timer`. Its task may not have begun yet.
     Expired,
     /// An earlier call had cancelled the timer.
     AlreadyCancelled,
@@ -79,15 +78,15 @@ impl<T: 'static> Timeout<T> {
         Timeout { shard, key: AtomicU64::new(key.to_bits()) }
     }
 
-    /// Cancels the timer and takes its task back, if the timer is still pending. Its memory is free
-    /// for another timer at once, and so is its share of `max_pending`.
+    /// Cancels the timer and takes its task back, if the timer is still pending. Its memory and its
+    /// share of `max_pending` are free at once.
     ///
     /// Of all calls and the expiry, exactly one wins. Never blocks on a running task.
     pub fn cancel(&self) -> Cancel<T> {
         let mut state = self.shard.lock();
         match state.cancel(self.key()) {
             Some(task) => {
-                // Set and read under the shard's lock, so it need not order anything.
+                // Guarded by the shard's lock.
                 self.key.store(CANCELLED, Ordering::Relaxed);
                 Cancel::Cancelled(task)
             }
@@ -96,11 +95,10 @@ impl<T: 'static> Timeout<T> {
         }
     }
 
-    /// Gives the timer another task, if it is still pending, and returns the former one. The
-    /// deadline stays as it is.
+    /// Gives a pending timer another task, and returns the former one. The deadline stays.
     ///
     /// # Errors
-    /// Returns the new task as the error, if the timer was cancelled or has expired.
+    /// Returns the new task, if the timer was cancelled or has expired.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -120,25 +118,25 @@ impl<T: 'static> Timeout<T> {
         }
     }
 
-    /// Moves the deadline, earlier or later, if the timer is pending. Returns whether it was
+    /// Moves the deadline of a pending timer, earlier or later. Returns whether the timer was
     /// pending.
     ///
-    /// Moving to a later deadline writes one word; moving to an earlier one costs as much as an
+    /// Moving to a later deadline writes one word. Moving to an earlier one costs as much as an
     /// `add`. With a delay of zero the timer expires at the next `advance_clock`.
     ///
     /// Once `shutdown` has stopped the reaper, this changes nothing and returns false. While
-    /// `shutdown` still waits for the reaper's batch, it moves the deadline and returns true.
+    /// `shutdown` waits for the reaper's batch, it moves the deadline and returns true.
     pub fn reschedule(&self, when: impl Into<When>) -> bool {
         self.moved(when.into(), ShardState::move_to)
     }
 
-    /// Extends the deadline, if the timer is pending; it never moves to an earlier one. Returns
-    /// whether it was pending. A timer that is due is pending until a turn takes it out, and may be
-    /// extended until then.
+    /// Extends the deadline of a pending timer; never moves it earlier. Returns whether the timer
+    /// was pending. A due timer is pending until a turn takes it out, and may be extended until
+    /// then.
     ///
-    /// This is cheap enough for every sign of life: it writes one word, and the timer is filed anew
-    /// only when its old deadline comes. With an [`Instant`] it need not read the clock. Beside a
-    /// `shutdown` it answers as [`reschedule`](Self::reschedule) does.
+    /// Cheap enough for every sign of life: it writes one word. The timer is filed anew only at its
+    /// old deadline. With an [`Instant`] it need not read the clock. Beside a `shutdown` it answers
+    /// as [`reschedule`](Self::reschedule) does.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -156,11 +154,11 @@ impl<T: 'static> Timeout<T> {
         self.moved(when.into(), |state, index, due| state.wheel.extend(index, due.deadline))
     }
 
-    /// Brings the deadline forward, if the timer is pending; it never moves to a later one. Returns
-    /// whether it was pending. Costs as much as [`reschedule`](Self::reschedule).
+    /// Brings the deadline of a pending timer forward; never moves it later. Returns whether the
+    /// timer was pending. Costs as much as [`reschedule`](Self::reschedule).
     ///
-    /// It is for several callers that each want something done by their own time at the latest: in
-    /// whatever order they call, the earliest time counts.
+    /// Use it for several callers with different time limits: in any order of calls, the earliest
+    /// counts.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -181,8 +179,7 @@ impl<T: 'static> Timeout<T> {
         self.shard.lock().wheel.deadline(self.key()).is_some()
     }
 
-    /// Returns whether the timer was handed to the executor, returned by `shutdown`, or dropped
-    /// with the last clone of its [`Timer`](crate::Timer).
+    /// Returns whether the timer has [expired](Self).
     pub fn is_expired(&self) -> bool {
         !self.is_pending() && !self.is_cancelled()
     }
@@ -192,15 +189,16 @@ impl<T: 'static> Timeout<T> {
         self.key.load(Ordering::Relaxed) == CANCELLED
     }
 
-    /// Returns the deadline exactly as it was given; `None` if the timer is not pending, or never
-    /// expires. It is not before the moment at which the [`Timer`](crate::Timer) was built.
+    /// Returns the deadline exactly as it was given, but not before the moment at which the
+    /// [`Timer`](crate::Timer) was built. Returns `None` if the timer is not pending, or never
+    /// expires.
     pub fn deadline(&self) -> Option<Instant> {
         let state = self.shard.lock();
         let deadline = state.wheel.deadline(self.key())?;
         state.context.as_ref()?.time.instant_or_never(deadline)
     }
 
-    /// Returns a guard that cancels the timer, and drops its task, when it is dropped.
+    /// Returns a guard whose drop cancels the timer and drops its task.
     pub fn cancel_on_drop(self) -> CancelOnDrop<T> {
         CancelOnDrop(self)
     }
@@ -209,8 +207,8 @@ impl<T: 'static> Timeout<T> {
         Key::from_bits(self.key.load(Ordering::Relaxed))
     }
 
-    /// Calls `change` with the place in the slab and the new deadline, if the timer is pending.
-    /// Returns whether it was; false if the shard is closed, and is being drained.
+    /// Calls `change` with the timer's place in the slab and its new deadline. Returns whether the
+    /// timer is pending and its shard open.
     fn moved(&self, when: When, change: impl FnOnce(&mut ShardState<T, ()>, u32, Due)) -> bool {
         let (mut state, key) = (self.shard.lock(), self.key());
         let Some(context) = state.open_context() else { return false };
@@ -251,7 +249,7 @@ impl<T: 'static> fmt::Debug for Timeout<T> {
 pub struct CancelOnDrop<T: 'static = Task>(Timeout<T>);
 
 impl<T: 'static> CancelOnDrop<T> {
-    /// Returns the timer's handle, so that dropping the guard cancels nothing.
+    /// Returns the timer's handle: dropping it cancels nothing.
     pub fn disarm(self) -> Timeout<T> {
         let timeout = Timeout::new(self.0.shard, self.0.key());
         mem::forget(self); // A handle owns nothing.
@@ -259,7 +257,7 @@ impl<T: 'static> CancelOnDrop<T> {
     }
 }
 
-/// A guard can do what the handle can: touch the timer, for example.
+/// A guard has the handle's methods.
 impl<T: 'static> Deref for CancelOnDrop<T> {
     type Target = Timeout<T>;
 
