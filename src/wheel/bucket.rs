@@ -1,14 +1,11 @@
-//! The bucket: references to the entries that were inserted under one slot of a wheel, first in,
-//! first out; and the sweep that takes stale references out of all buckets.
+//! The bucket: references to the entries under one slot of a wheel, first in, first out; and the
+//! sweep that takes stale references out of all buckets.
 //!
-//! An entry is stored in the slab and never moves. A bucket holds 12 bytes for it, enough to
-//! cascade it without touching the entry. References are stored in blocks, which are read in order
-//! when the bucket is flushed. So no cache miss waits for another one, and a bucket grows without
-//! copying.
+//! A reference takes 12 bytes: enough to cascade an entry without touching it. References lie in
+//! blocks, read in order, so no cache miss waits for another, and a bucket grows without copying.
 //!
-//! A bucket refers to entries but does not own them: cancelling an entry, or filing it again,
-//! leaves its reference behind, which is then *stale*. Code that takes references out asks the slab
-//! which of them are stale.
+//! A bucket does not own its entries. A cancelled entry, or one that is filed again, leaves a
+//! *stale* reference behind. Code that takes references out asks the slab which of them are stale.
 //!
 //! Invariants, checked by [`Bucket::assert_invariants`]: a bucket's blocks are linked from `first`
 //! to `last`, all full but for the front of the first and the back of the last; an empty bucket has
@@ -20,17 +17,16 @@ use crate::wheel::tick::Nanos;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
-/// References in a block. With what links it, a block fills 240 bytes.
+/// References in a block, which fills 240 bytes with its links.
 const BLOCK: usize = if TINY { 3 } else { 19 };
 
-/// Blocks come and go in bursts, and a few of them stay after a burst, so their chunks are small.
+/// Small, because blocks come and go in bursts, and a few of them stay.
 const CHUNK: usize = 32;
 
 const NONE: u32 = u32::MAX;
 
-/// An item and its deadline, as they lie in the slab of a timing wheel: in 24 bytes for a 64-bit
-/// item. The deadline is stored as one more, so that an option of an entry takes no more memory
-/// than the entry.
+/// An item and its deadline in the slab: 24 bytes for a 64-bit item. The deadline is stored as one
+/// more, so that an option of an entry takes no more memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<T> {
     deadline: NonZeroU64,
@@ -59,21 +55,19 @@ fn stored(deadline: Nanos) -> NonZeroU64 {
     NonZeroU64::MIN.saturating_add(deadline.min(Nanos::NEVER).0)
 }
 
-/// What a bucket keeps for an entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reference {
-    /// The low 32 bits of the tick under which the entry was filed.
+    /// The low 32 bits of the tick under which the entry is filed.
     pub(crate) tick: u32,
-    /// The entry's index in the slab.
     pub(crate) index: u32,
-    /// The number of the filing: the entry's tag in the slab, as long as this is its latest filing.
+    /// The number of the filing: the entry's tag in the slab if this is its latest filing.
     pub(crate) filing: u32,
 }
 
-/// The blocks of all buckets of one wheel. The tag of a block is the next one of its bucket.
+/// The blocks of all buckets of a wheel. A block's tag is the next block of its bucket.
 pub(crate) type Blocks = Slab<[Reference; BLOCK], CHUNK>;
 
-/// One slot of a wheel. An empty bucket takes 16 bytes.
+/// One slot of a wheel. An empty one takes 16 bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     first: u32,
@@ -81,7 +75,7 @@ pub(crate) struct Bucket {
     len: u32,
     /// References taken from the front of the first block.
     start: u8,
-    /// References in the last block; as many as fit if there is no block.
+    /// References in the last block; a full block's number if there is no block.
     end: u8,
     /// Whether the bucket is among the wheel's expirations.
     pub(crate) armed: bool,
@@ -91,13 +85,12 @@ impl Bucket {
     pub(crate) const EMPTY: Self =
         Bucket { first: NONE, last: NONE, len: 0, start: 0, end: BLOCK as u8, armed: false };
 
-    /// Returns how many references the bucket holds, stale ones included.
+    /// The number of references, stale ones included.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Returns the oldest reference.
     #[inline]
     pub(crate) fn front(&self, blocks: &Blocks) -> Option<Reference> {
         (self.len > 0).then(|| blocks.at(self.first)[usize::from(self.start)])
@@ -140,8 +133,7 @@ impl Bucket {
         }
     }
 
-    /// Drops references from the front, at most `limit`, as long as they are `unwanted`. Returns
-    /// how many those were.
+    /// Drops `unwanted` references from the front, at most `limit`. Returns their number.
     pub(crate) fn trim(
         &mut self,
         blocks: &mut Blocks,
@@ -156,13 +148,11 @@ impl Bucket {
         dropped
     }
 
-    /// Returns where the references of the first block end.
     #[inline]
     fn end_of_first(&self) -> usize {
         if self.first == self.last { usize::from(self.end) } else { BLOCK }
     }
 
-    /// Drops `count` references of the first block, and the block too if it becomes empty.
     #[inline]
     pub(crate) fn drop_front(&mut self, blocks: &mut Blocks, count: usize) {
         self.start += count as u8;
@@ -183,7 +173,6 @@ impl Bucket {
         }
     }
 
-    /// Returns all references, oldest first.
     pub(crate) fn iter(&self, blocks: &Blocks) -> impl Iterator<Item = Reference> {
         let (mut index, mut start) = (self.first, usize::from(self.start));
         core::iter::from_fn(move || {
@@ -196,7 +185,6 @@ impl Bucket {
         .flatten()
     }
 
-    /// Checks the blocks of this bucket.
     pub(crate) fn assert_invariants(&self, blocks: &Blocks) {
         assert_eq!(self.iter(blocks).count(), self.len());
         assert_eq!((self.first == NONE, self.last == NONE), (self.len == 0, self.len == 0));
@@ -205,27 +193,26 @@ impl Bucket {
     }
 }
 
-/// The number of references at which one step looks, and the most empty buckets.
+/// The number of references and of empty buckets that one step looks at.
 const STEP: usize = 32;
 
-/// Takes stale references out of the buckets, a few per call: where it is.
+/// The progress of the sweep, which takes stale references out of the buckets, a few per call.
 ///
-/// It goes over the armed buckets in rounds. In a cheap round it leaves a bucket as soon as looking
-/// at it does not pay: entries that are cancelled about in the order in which they were added leave
-/// their stale references at the front. If that does not suffice, because the stale references are
-/// scattered over large buckets, the next round looks at every reference, but for those of buckets
-/// that have moved in the queue meanwhile.
+/// The sweep goes over the armed buckets in rounds. A cheap round leaves a bucket as soon as
+/// looking at it does not pay: entries cancelled about in the order of adding leave their
+/// references at the front. If that does not suffice, the next round is thorough: it looks at every
+/// reference, except in buckets that have moved in the queue meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
-    /// The bucket that is looked at: the nth of those that wait.
+    /// The bucket that is looked at: the nth that waits.
     nth: usize,
-    /// How many of its references remain to be looked at; 0 before the first look.
+    /// How many of its references remain; 0 before the first look.
     left: usize,
     is_thorough: bool,
 }
 
 impl Sweep {
-    /// Looks at a few references, and takes the stale ones out. Returns how many those were.
+    /// Looks at a few references, and takes the stale ones out. Returns their number.
     pub(crate) fn step(
         &mut self,
         buckets: &mut [Bucket],
@@ -240,7 +227,7 @@ impl Sweep {
                 continue;
             };
             let bucket = &mut buckets[expiration.bucket as usize];
-            // The bucket may have been flushed since the last look: then fewer are left.
+            // Fewer are left if the bucket was flushed since the last look.
             let left = if self.left == 0 { bucket.len() } else { bucket.len().min(self.left) };
             if left == 0 {
                 self.nth += 1;

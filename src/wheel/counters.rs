@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-/// The counters of a timing wheel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) cancelled: u64,
@@ -18,13 +17,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts a timer that expires so long after its deadline.
     pub(crate) fn record_expired(&mut self, late: Nanos) {
         self.expired += 1;
         self.lateness.record(late);
     }
 
-    /// Adds what another wheel has counted.
     pub(crate) fn absorb(&mut self, other: &Counters) {
         self.cancelled += other.cancelled;
         self.rescheduled += other.rescheduled;
@@ -37,12 +34,12 @@ impl Counters {
 
 /// A histogram in powers of two of how late timers expired.
 ///
-/// Lateness is measured from the exact deadline, or from when the timer was built if that is later,
-/// to the moment at which the timer was taken out to be handed to the executor. Bar `n` counts the
-/// times from 2^n to 2^(n+1) - 1 nanoseconds; bar 0 also counts 0.
+/// Lateness is measured from the exact deadline, or from the building of the timer if that is
+/// later. It ends when the timer is taken out for the executor. Bar `n` counts the times from 2^n
+/// to 2^(n+1) - 1 nanoseconds; bar 0 also counts 0.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// As many as were needed: a purgatory has a histogram in each of its many shards.
+    /// As many as were needed: a purgatory has very many histograms.
     bars: Vec<u64>,
     /// In nanoseconds.
     sum: u64,
@@ -56,7 +53,6 @@ impl Lateness {
         self.sum = self.sum.saturating_add(late.0);
     }
 
-    /// Makes at least so many bars.
     #[inline]
     fn reach(&mut self, bars: usize) {
         if self.bars.len() < bars {
@@ -64,7 +60,6 @@ impl Lateness {
         }
     }
 
-    /// Adds what another histogram has counted.
     pub(crate) fn absorb(&mut self, other: &Lateness) {
         self.reach(other.bars.len());
         for (bar, count) in self.bars.iter_mut().zip(&other.bars) {
@@ -73,7 +68,7 @@ impl Lateness {
         self.sum = self.sum.saturating_add(other.sum);
     }
 
-    /// Returns how many timers were counted.
+    /// Returns the number of timers counted.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.bars.iter().sum()
@@ -85,8 +80,8 @@ impl Lateness {
         Duration::from_nanos(self.sum)
     }
 
-    /// Returns the bars that are not empty, shortest times first: the longest time that falls into
-    /// each bar, and the bar's count.
+    /// Returns the bars that are not empty, shortest times first: the longest time of each bar, and
+    /// its count.
     ///
     /// ```
     /// # let timer: tickwheel::Timer = tickwheel::Timer::builder().build().unwrap();
@@ -99,8 +94,8 @@ impl Lateness {
         bars.map(|(bar, count)| (Duration::from_nanos(u64::MAX >> (63 - bar)), *count))
     }
 
-    /// Returns a time that the given `share` of the timers, from 0 to 1, did not exceed. It is the
-    /// upper end of a bar, so up to twice too long. Returns `None` if nothing was counted.
+    /// Returns a time that the given `share` of the timers, from 0 to 1, did not exceed: the upper
+    /// end of a bar, so up to twice too long. Returns `None` if nothing was counted.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let exact = share.clamp(0.0, 1.0) * self.count() as f64;
@@ -113,7 +108,6 @@ impl Lateness {
     }
 }
 
-/// Shows the bars that are not empty.
 impl fmt::Debug for Lateness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.bars()).finish()

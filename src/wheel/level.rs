@@ -10,15 +10,15 @@
 //! level 2   slots of 16 ticks   [32-47][48-63] .. [112-127]            ticks 32 .. 127
 //! ```
 //!
-//! The window rolls: with the current tick at 5, level 0 reaches up to 12. Nothing is stored in a
-//! slot that the window has passed, because its bucket was flushed before.
+//! The window rolls: with the current tick at 5, level 0 reaches up to 12. A slot that the window
+//! has passed is empty, because its bucket was flushed before.
 //!
-//! **When a bucket expires.** A bucket of level 0 expires at its tick, and what is in it is due. A
+//! **When a bucket expires.** A bucket of level 0 expires at its tick, and its entries are due. A
 //! bucket of an overflow wheel cascades: its entries are inserted again, further down. It expires
-//! *before* its first tick, by one of its own slots less one slot of the level below. Because the
-//! level below spans two of its slots, all its entries already fit there. So a bucket of a million
-//! entries can be moved in slices, with due buckets flushed in between, and none of its own is late
-//! (Erlang's timer wheels drain early for the same reason).
+//! *before* its first tick, by one of its own slots less one slot of the level below. All its
+//! entries already fit there, because the level below spans two of its slots. So a bucket of a
+//! million entries can be moved in slices between due buckets, and no entry is late. Erlang's timer
+//! wheels drain early too.
 //!
 //! Sources: Varghese & Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7; Kafka's
 //! `TimingWheel`, for the lazily created overflow wheels and the delay queue of buckets.
@@ -26,7 +26,6 @@
 use crate::wheel::tick::Tick;
 use core::cmp::Ordering;
 
-/// The most slots that a wheel can have.
 pub(crate) const MAX_SIZE: usize = 1 << 20;
 
 /// Rounds up to a size that a wheel can have: a power of two from 4 to [`MAX_SIZE`].
@@ -39,14 +38,14 @@ pub(crate) fn round_size(wheel_size: usize) -> usize {
 pub(crate) struct Expiration {
     /// The first tick at which the bucket may be flushed.
     pub(crate) tick: Tick,
-    /// The first tick of the bucket's entries: by then a bucket of an overflow wheel must be
-    /// cascaded. In level 0 both are the same.
+    /// The first tick of the bucket's entries, by which an overflow wheel's bucket must be
+    /// cascaded.
     pub(crate) start: Tick,
     pub(crate) bucket: u32,
 }
 
-/// By the tick of the flush. In the same tick, overflow wheels come first: moving their buckets to
-/// those that are being cascaded takes no time, and level 0 may be flushed again and again.
+/// By the tick of the flush. In the same tick, overflow wheels come first: to begin their cascade
+/// takes no time, and level 0 may be flushed again and again.
 impl Ord for Expiration {
     fn cmp(&self, other: &Self) -> Ordering {
         self.tick.cmp(&other.tick).then(other.bucket.cmp(&self.bucket))
@@ -65,23 +64,22 @@ impl Expiration {
     }
 }
 
-/// How many slots each wheel has, and how many ticks the slots of each level span. A bucket is
-/// numbered by its level and slot: those of level 0 come first.
+/// The number of slots of each wheel, and the ticks that the slots of each level span. A bucket is
+/// numbered by its level and slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Levels {
-    /// Slots: a power of two, at least 4.
+    /// A power of two, at least 4.
     size: usize,
-    /// By how many bits the span of a slot grows from level to level.
+    /// The bits by which the span of a slot grows from level to level.
     step: u32,
-    /// What divides a number of bits by that, in [`PARTS`]: a product is faster than a division.
+    /// The inverse of `step` in [`PARTS`]: a product is faster than a division.
     inverse: u32,
 }
 
-/// Enough that what is rounded in a quotient of 64 bits does not show.
+/// Enough for quotients of 64 bits.
 const PARTS: u32 = 1 << 12;
 
 impl Levels {
-    /// Returns the levels of wheels with so many slots.
     pub(crate) fn of(size: usize) -> Self {
         let step = size.trailing_zeros() - 1;
         Levels { size, step, inverse: PARTS.div_ceil(step) }
@@ -92,23 +90,22 @@ impl Levels {
         self.size
     }
 
-    /// Returns the bucket of a tick that is not before `current`: in the lowest level that reaches
-    /// the tick.
+    /// Returns the bucket of a tick, which is not before `current`: in the lowest level that
+    /// reaches it.
     #[inline(always)]
     pub(crate) fn bucket_of(self, tick: Tick, current: Tick) -> usize {
         let (Tick(tick), Tick(current), size) = (tick, current, self.size);
         let reaches = |shift: u32| (tick >> shift) - (current >> shift) < size as u64;
         let slot = |shift: u32| (tick >> shift) as usize & (size - 1);
-        // Branches for the levels of most ticks: a processor need not wait for their outcome.
+        // Branches, because a processor need not wait for their outcome.
         if reaches(0) {
             return slot(0);
         }
         if reaches(self.step) {
             return size | slot(self.step);
         }
-        // No lower level reaches as far as the highest bit of the difference; this one does, unless
-        // a slot more has begun. The shift never exceeds 63: the level before reaches all ticks
-        // then.
+        // No lower level reaches the highest bit of the difference; this one does, unless a slot
+        // more has begun. The shift never exceeds 63: the level before reaches all ticks then.
         let level = (((tick - current) | 2).ilog2() - 1) * self.inverse / PARTS;
         let level = level + u32::from(!reaches(level * self.step));
         (level as usize * size) | slot(level * self.step)
@@ -120,12 +117,10 @@ impl Levels {
         bucket >> self.size.trailing_zeros()
     }
 
-    /// Returns how many ticks each slot of a level spans.
     pub(crate) fn span_of(self, level: usize) -> u64 {
         1 << (self.step * level as u32)
     }
 
-    /// Returns when the bucket that holds a tick expires.
     #[inline(never)]
     pub(crate) fn expiration(self, bucket: usize, tick: Tick) -> Expiration {
         let span = self.span_of(self.level_of(bucket));

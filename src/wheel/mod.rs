@@ -19,9 +19,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The timing wheel alone, for one thread: no dependencies, no std, no threads, no locks, no clock,
-/// no `unsafe`, and tasks need not be `Send`. The code inside is the code of
-/// [`Timer`](crate::Timer)'s shards.
+/// The timing wheel alone, for one thread: no dependencies, std, threads, locks, clock or `unsafe`.
+/// Tasks need not be `Send`. [`Timer`](crate::Timer)'s shards run the same code.
 ///
 /// ```
 /// let mut timer = tickwheel::LocalTimer::new();
@@ -35,37 +34,36 @@ use core::fmt;
 /// assert_eq!(expired, ["close"]);
 /// ```
 ///
-/// Time is a `u64` that the caller counts in ticks of any length. It ends at `u64::MAX - 1`;
-/// `u64::MAX` is treated as that. Use this type in an event loop or a simulation that owns its
-/// time, or where timers need not be shared.
+/// Use this type in an event loop or a simulation that owns its time, or where timers need not be
+/// shared. Time is a `u64` that you count in ticks of any length. It ends at `u64::MAX - 1`;
+/// `u64::MAX` is treated as that.
 ///
 /// To count a clock in ticks, round the present down and deadlines up, so that nothing expires
 /// early. In ticks of a millisecond the present is `since_start.as_millis() as u64`, and a deadline
 /// `u64::try_from(since_start.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)`. A task is then
-/// up to a tick late. Where reads must be exact, count nanoseconds, which last for 584 years; then
-/// expiring moves tasks through more levels.
+/// up to a tick late. Nanoseconds are exact and last for 584 years, but move tasks through more
+/// levels.
 ///
-/// No method blocks, and none panics unless the caller's code does. Adding, cancelling and
-/// rescheduling take constant time (plus time logarithmic in the number of armed buckets when a
-/// bucket is armed). Expiring takes constant time per task, plus one move per level that the task
-/// lay above the finest. Memory grows in chunks, and nothing that is pending is copied then, so
-/// there is no capacity to reserve. A clone has the same pending tasks under the same keys.
+/// No method blocks, and none panics unless your code does. Adding, cancelling and rescheduling
+/// take constant time, plus time logarithmic in the number of armed buckets when a bucket is armed.
+/// Expiring takes constant time per task, plus one move for each level above the finest. Memory
+/// grows in chunks without copying, so there is no capacity to reserve. A clone has the same
+/// pending tasks under the same keys.
 #[derive(Clone)]
 pub struct LocalTimer<T> {
     wheel: TimingWheel<T>,
     now: u64,
-    /// Expired tasks that were not handed out yet: empty between calls, unless `expire` panicked;
-    /// then the next call goes on with them.
+    /// Expired tasks to be handed out: empty between calls, unless `expire` panicked.
     expired: VecDeque<Popped<T>>,
 }
 
-/// The name of one task of a [`LocalTimer`]. It stays harmless once that task is gone: there it
-/// never names another one. Use it only with that timer, and with clones made after it was issued:
-/// another timer may have issued an equal one.
+/// The name of one task of a [`LocalTimer`]. Once that task is gone, the key names nothing. Use it
+/// only with that timer, and with clones made after it was issued: another timer may issue an equal
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerKey(Key);
 
-/// What [`LocalTimer::pop`] takes out.
+/// A task taken out by [`LocalTimer::pop`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Popped<T> {
     /// The key that the task had.
@@ -88,13 +86,13 @@ impl<T> LocalTimer<T> {
     #[must_use]
     pub fn starting_at(now: u64, wheel_size: usize) -> Self {
         let (now, wheel_size) = (now.min(Nanos::NEVER.0), round_size(wheel_size));
-        // A tick is one of what the caller counts, so a time and its tick are the same number.
+        // The caller counts in ticks, so a time and its tick are the same number.
         let wheel = TimingWheel::new(TickLength::new(1), wheel_size, Tick(now), Nanos::NEVER);
         LocalTimer { wheel, now, expired: VecDeque::new() }
     }
 
-    /// Adds a task that expires at the tick `deadline`. If that tick has passed, it expires at the
-    /// next [`advance`](Self::advance).
+    /// Adds a task that expires at the tick `deadline`, or at the next [`advance`](Self::advance)
+    /// if that tick has passed.
     #[inline]
     pub fn add(&mut self, deadline: u64, task: T) -> TimerKey {
         let due = self.due(deadline);
@@ -109,14 +107,13 @@ impl<T> LocalTimer<T> {
         Due { deadline, tick: Tick(deadline.0), present: Some(Nanos(self.now)) }
     }
 
-    /// Takes a task out before it expires. Returns `None` if it is gone already.
+    /// Takes a task out before it expires. Returns `None` if the task is gone.
     pub fn cancel(&mut self, key: TimerKey) -> Option<T> {
         self.wheel.cancel(key.0)
     }
 
-    /// Moves a task to another deadline, earlier or later. Returns whether it was still pending.
-    ///
-    /// Moving a task to a later deadline costs a single write.
+    /// Moves a task to another deadline, earlier or later. Returns whether the task was pending. A
+    /// later deadline costs a single write.
     pub fn reschedule(&mut self, key: TimerKey, deadline: u64) -> bool {
         let (due, now) = (self.due(deadline), Nanos(self.now));
         let is_pending = self.wheel.entries.get(key.0).is_some();
@@ -126,25 +123,24 @@ impl<T> LocalTimer<T> {
         is_pending
     }
 
-    /// Returns a task, if it is still pending.
+    /// Returns a task, if it is pending.
     #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
         self.wheel.entries.get(key.0).map(|entry| &entry.item)
     }
 
-    /// Returns a task to be changed, if it is still pending.
+    /// Returns a task to be changed, if it is pending.
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
         self.wheel.entries.get_mut(key.0).map(|entry| &mut entry.item)
     }
 
-    /// Returns the deadline of a task, if it is still pending.
+    /// Returns the deadline of a task, if it is pending.
     #[must_use]
     pub fn deadline(&self, key: TimerKey) -> Option<u64> {
         self.wheel.deadline(key.0).map(|deadline| deadline.0)
     }
 
-    /// Returns the tick that the last call of [`advance`](Self::advance) or [`pop`](Self::pop) has
-    /// set.
+    /// Returns the tick set by the last [`advance`](Self::advance) or [`pop`](Self::pop).
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
@@ -156,19 +152,19 @@ impl<T> LocalTimer<T> {
         entries.map(|(key, entry)| (TimerKey(key), entry.deadline().0, &entry.item))
     }
 
-    /// Returns the task with the first deadline, its key and that deadline. To put off a task that
-    /// is due and keep its key, [`reschedule`](Self::reschedule) it instead of popping it.
+    /// Returns the task with the first deadline, its key and that deadline. To put off a due task
+    /// and keep its key, [`reschedule`](Self::reschedule) it instead of popping it.
     ///
-    /// Takes time proportional to the armed buckets, of which there are at most as many as slots,
-    /// and to the tasks in the first of them. [`next_expiration`](Self::next_expiration) takes
-    /// constant time, and is never later.
+    /// Takes time proportional to the armed buckets, at most one for each slot, and to the tasks in
+    /// the first of them. [`next_expiration`](Self::next_expiration) takes constant time, and is
+    /// never later.
     #[must_use]
     pub fn peek(&self) -> Option<(TimerKey, u64, &T)> {
         let mut armed: Vec<_> = self.wheel.armed().collect();
         armed.sort_unstable_by_key(|(expiration, _)| expiration.start);
         let mut first: Option<(u32, &Entry<T>)> = None;
         for (expiration, buckets) in armed {
-            // What had passed when it was added is filed under a tick up to the present.
+            // A deadline that had passed is filed under a tick up to the present.
             let until = first.map_or(u64::MAX, |(_, entry)| entry.deadline().0.max(self.now));
             if expiration.start.0 > until {
                 break;
@@ -187,9 +183,10 @@ impl<T> LocalTimer<T> {
     }
 
     /// Returns the tick at which to call [`advance`](Self::advance) next if nothing is added
-    /// before, or `None` if nothing is pending. The tick is never later than the first deadline. It
-    /// may be earlier, when timers have to be moved to a finer wheel first, or were rescheduled to
-    /// a later tick.
+    /// before, or `None` if nothing is pending.
+    ///
+    /// The tick is never later than the first deadline. It is earlier if timers must be moved to a
+    /// finer wheel first, or were rescheduled to a later tick.
     pub fn next_expiration(&mut self) -> Option<u64> {
         if !self.expired.is_empty() {
             return Some(self.now);
@@ -200,15 +197,16 @@ impl<T> LocalTimer<T> {
         (next < u64::MAX).then_some(next)
     }
 
-    /// Sets the time to `now` and hands every task whose deadline has come to `expire`. Returns how
-    /// many expired. ([`pop`](Self::pop) also tells their keys and deadlines.) They are ordered by
-    /// deadline; a task whose deadline had passed when it was added or moved comes between those of
-    /// its deadline and those of the tick in which that happened. Time never goes back: a `now`
-    /// before the last one is treated as the last one.
+    /// Sets the time to `now` and hands every due task to `expire`. Returns the number of expired
+    /// tasks. [`pop`](Self::pop) also returns keys and deadlines.
     ///
-    /// If `expire` panics, the tasks that were taken out beside that one are left to the next call
-    /// of this or of [`pop`](Self::pop). Until then they count in [`len`](Self::len), but can't be
-    /// looked up or cancelled any more.
+    /// Tasks are ordered by deadline. A task whose deadline had passed when it was added or moved
+    /// comes between its deadline and the tick in which that happened. Time never goes back: an
+    /// earlier `now` is treated as the last one.
+    ///
+    /// If `expire` panics, the other tasks that were taken out are left to the next call of this or
+    /// of [`pop`](Self::pop). Until then they count in [`len`](Self::len), but can't be looked up
+    /// or cancelled.
     pub fn advance(&mut self, now: u64, mut expire: impl FnMut(T)) -> usize {
         self.set_time(now);
         let mut count = 0;
@@ -223,12 +221,12 @@ impl<T> LocalTimer<T> {
         }
     }
 
-    /// Sets the time to `now`, as [`advance`](Self::advance) does, and takes out the first task
-    /// that is due, with its key and its deadline; `None` if none is. The others that are due stay
-    /// pending, so they can still be cancelled and moved, and come with the next calls. One that is
-    /// added meanwhile and is due comes as well. To have all in the order of their deadlines, also
-    /// those that are added on the way, go from one [`next_expiration`](Self::next_expiration) to
-    /// the next.
+    /// Sets the time to `now`, as [`advance`](Self::advance) does, and takes out the first due
+    /// task, with its key and its deadline; `None` if no task is due.
+    ///
+    /// Other due tasks stay pending: they can be cancelled and moved. A due task that is added
+    /// meanwhile comes as well. For strict order by deadline, also of tasks added on the way, go
+    /// from one [`next_expiration`](Self::next_expiration) to the next.
     ///
     /// ```
     /// use tickwheel::{LocalTimer, Popped};
@@ -250,11 +248,10 @@ impl<T> LocalTimer<T> {
         self.now = self.now.max(now.min(Nanos::NEVER.0));
     }
 
-    /// Moves at most so many tasks out of the bucket that comes first, if it is due. Otherwise
-    /// returns false.
+    /// Moves at most `batch` tasks out of the first bucket, if it is due. Otherwise returns false.
     fn flush(&mut self, batch: usize) -> bool {
         let (limit, present) = (Tick(self.now), Nanos(self.now));
-        // A turn of its own is not needed: nothing is added while tasks are handed out.
+        // Nothing is added while tasks are handed out, so one turn suffices.
         let flush = Flush { limit, turn: 0, present, batch };
         let hand_out = |key, entry: Entry<T>| {
             let deadline = entry.deadline().0;
@@ -267,8 +264,8 @@ impl<T> LocalTimer<T> {
         was_due
     }
 
-    /// Takes all pending tasks out, with their deadlines, and ordered by them. Those that a
-    /// panicking `expire` has left come with the present tick.
+    /// Takes all pending tasks out, with and ordered by their deadlines. Tasks left by a panicking
+    /// `expire` come with the present tick.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
         let left = self.expired.drain(..);
         let mut tasks: Vec<_> = left.map(|popped| (self.now, popped.task)).collect();
@@ -279,7 +276,7 @@ impl<T> LocalTimer<T> {
         tasks.into_iter()
     }
 
-    /// Returns how many tasks are pending.
+    /// Returns the number of pending tasks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.wheel.len() + self.expired.len()
@@ -292,7 +289,7 @@ impl<T> LocalTimer<T> {
     }
 
     /// Checks every internal structure and panics if one is broken: for tests. Takes time
-    /// proportional to what is pending.
+    /// proportional to the pending tasks.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.wheel.assert_invariants(|_| true);
@@ -316,8 +313,7 @@ impl<T> fmt::Debug for LocalTimer<T> {
 mod tests {
     use super::*;
 
-    /// Seen to fail: a stale reference that looked live expired an entry, and the next one of the
-    /// same batch panicked, which lost the bucket.
+    /// A stale reference that looks live must not expire an entry, or lose a bucket.
     #[test]
     fn a_number_of_a_filing_that_comes_again_costs_no_timer() {
         fastrand::seed(7);

@@ -1,76 +1,70 @@
 //! The slab: values at places that never move, identified by keys that never alias.
 //!
 //! Values are stored in chunks of `N` places, so growing copies no value, and an empty chunk gives
-//! its memory back. A chunk is in one of these states; [`Slab::assert_invariants`] checks which:
-//! - *filling*: the chunk that the next values go to. It stays that until it is full, or empty
-//!   while another one has room.
-//! - *open*: at least [`Slab::ROOM`] of its places are vacant. The first of the open chunks is
-//!   filled next, so that the last ones become empty.
-//! - full, or nearly so: it is left alone until enough of its places are vacant. Otherwise a count
-//!   that oscillates around its size would list it each time.
-//! - *bare*: it was given back, and only its record of 32 bytes stays. Bare chunks are filled when
-//!   no other has room. The records of the last chunks go as well.
+//! its memory back. A chunk is in one of these states:
+//! - *filling*: takes the next values, until it is full, or empty while another one has room.
+//! - *open*: at least [`Slab::ROOM`] of its places are vacant. The first open chunk is filled next,
+//!   so that the last ones become empty.
+//! - full, or nearly so: left alone until enough places are vacant, so that a count that oscillates
+//!   around its size does not list it each time.
+//! - *bare*: given back; its record of 32 bytes stays, except at the end of the slab. Bare chunks
+//!   are filled when no other has room.
 //!
 //! A [`Key`] is a place and the generation of that place, which is incremented when the value is
 //! removed. So a stale key never finds anything again:
-//! - A place whose generations are used up is not used again. It counts as used for ever.
-//! - A bare chunk remembers the highest generation of its places, and begins with that anew. The
-//!   slab remembers the highest of the chunks whose records have gone; new ones begin with that.
+//! - A place whose generations are used up is not used again.
+//! - A bare chunk begins anew with the highest generation of its places. New chunks begin with the
+//!   highest of the chunks whose records have gone.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::mem;
 
-/// Whether chunks and blocks are tiny, so that few timers reach their edges: in models and under
-/// the fuzzer.
+/// Whether chunks and blocks are tiny, so that few timers reach their edges.
 pub(crate) const TINY: bool = cfg!(any(tickwheel_model, fuzzing));
 
-/// Places of a chunk. With more of them finding a value takes fewer cache misses, and one value
-/// keeps more memory.
+/// Places of a chunk. More of them mean fewer cache misses, and more memory kept by one value.
 const PLACES: usize = if TINY { 32 } else { 256 };
 
-/// An empty slab keeps a chunk that takes no more bytes than this.
+/// The most bytes of a chunk that an empty slab keeps.
 const SMALL: usize = 1 << 10;
 
-/// Marks that no chunk is being filled.
 const NO_CHUNK: u32 = u32::MAX;
-/// Marks that no slot is vacant.
 const NO_SLOT: u16 = u16::MAX;
 /// A place that reaches this generation is not used again.
 const LAST_GENERATION: u32 = u32::MAX;
-/// From this generation on the records of bare chunks stay: a place that is worn out must not wear
-/// out all others.
+/// From this generation on the records of bare chunks stay: one worn-out place must not wear out
+/// all others.
 const OLD_GENERATION: u32 = 1 << 31;
 
-/// A slab whose chunks have `N` places, a power of two; see the [module](self).
+/// A slab whose chunks have `N` places, a power of two.
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<V, const N: usize = PLACES> {
     chunks: Vec<Chunk<V>>,
-    /// The number of the chunk that is being filled, or `NO_CHUNK`.
+    /// The chunk that is being filled, or `NO_CHUNK`.
     filling: u32,
     len: u32,
-    /// The generation with which new chunks begin.
+    /// The first generation of new chunks.
     generation: u32,
     /// Made at first use: an empty purgatory has very many slabs.
     lists: Option<Box<Lists>>,
 }
 
-/// The numbers of the open and of the bare chunks: the first of each is filled next.
+/// The open and the bare chunks: the first of each is filled next.
 #[derive(Clone, Debug, Default)]
 struct Lists {
     open: BTreeSet<u32>,
     bare: BTreeSet<u32>,
 }
 
-/// 32 bytes for a chunk, also for a bare one.
+/// 32 bytes, also for a bare chunk.
 #[derive(Clone, Debug)]
 struct Chunk<V> {
-    /// `N` of them, or none; those of the first chunk come to be by and by.
+    /// `N` of them, or none; the first chunk grows to `N`.
     slots: Vec<Slot<V>>,
-    /// The generation with which slots begin when the chunk is filled again.
+    /// The first generation when the chunk is filled again.
     generation: u32,
-    /// The head of the list of vacant slots.
     vacant: u16,
     used: u16,
 }
@@ -90,7 +84,7 @@ impl<V> Chunk<V> {
 }
 
 impl<V, const N: usize> Slab<V, N> {
-    /// So many places are vacant when a chunk that was full is open again.
+    /// The number of vacant places at which a full chunk is open again.
     const ROOM: u16 = {
         assert!(N.is_power_of_two() && N > 1 && N < NO_SLOT as usize);
         match N as u16 / 8 {
@@ -108,8 +102,8 @@ impl<V, const N: usize> Slab<V, N> {
         self.len as usize
     }
 
-    /// Puts `value` into a vacant place, with `tag` beside it. Allocates a chunk if there is no
-    /// vacant place. Always inlined: the call made up a third of it.
+    /// Puts `value` and its `tag` into a vacant place; allocates a chunk if there is none. Always
+    /// inlined: the call made up a third of it.
     #[inline(always)]
     pub(crate) fn insert(&mut self, value: V, tag: u32) -> Key {
         let chunk = loop {
@@ -126,13 +120,11 @@ impl<V, const N: usize> Slab<V, N> {
         Key { index: self.filling * N as u32 + u32::from(offset), generation: slot.generation }
     }
 
-    /// Takes out the value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn remove(&mut self, key: Key) -> Option<V> {
         self.take_if(key.index, |generation, _| generation == key.generation)
     }
 
-    /// Takes out the value at `index`, if there is one and it is `wanted`.
     #[inline]
     pub(crate) fn remove_if(
         &mut self,
@@ -142,7 +134,6 @@ impl<V, const N: usize> Slab<V, N> {
         self.take_if(index, |_, value| wanted(value))
     }
 
-    /// Drops the value at `index`.
     pub(crate) fn release(&mut self, index: u32) {
         drop(self.take_if(index, |_, _| true));
     }
@@ -166,7 +157,7 @@ impl<V, const N: usize> Slab<V, N> {
         Some(value)
     }
 
-    /// Takes note of a chunk that is empty, or has room again.
+    /// Notes a chunk that is empty, or has room again.
     #[cold]
     #[inline(never)]
     fn emptied_or_opened(&mut self, id: u32) {
@@ -187,15 +178,14 @@ impl<V, const N: usize> Slab<V, N> {
         }
     }
 
-    /// Gives the memory of an empty slab back, to the last chunk: what comes is stored in the same
-    /// order as in a new one. A chunk with a retired place stays.
+    /// Gives the memory of an empty slab back, so that it fills in the same order as a new one. A
+    /// chunk with a retired place stays.
     pub(crate) fn give_all_back(&mut self) {
         if self.chunks.get(self.filling as usize).is_some_and(|chunk| chunk.used == 0) {
             self.give_back(self.filling);
         }
     }
 
-    /// Gives the memory of an empty chunk back.
     fn give_back(&mut self, id: u32) {
         let chunk = &mut self.chunks[id as usize];
         let generations = chunk.slots.iter().map(|slot| slot.generation);
@@ -212,7 +202,7 @@ impl<V, const N: usize> Slab<V, N> {
         }
     }
 
-    /// Forgets the records of the last chunks, as far as these are bare and not old.
+    /// Forgets the records of the last chunks that are bare and not old.
     fn forget_last(&mut self) {
         while let Some(&Chunk { ref slots, generation, .. }) = self.chunks.last() {
             if !slots.is_empty() || generation >= OLD_GENERATION {
@@ -264,31 +254,26 @@ impl<V, const N: usize> Slab<V, N> {
         self.lists.get_or_insert_default()
     }
 
-    /// Returns the value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&V> {
         let slot = self.slot(key.index)?;
         if slot.generation == key.generation { slot.value.as_ref() } else { None }
     }
 
-    /// Returns the value of `key`, if the key is not stale.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
         let slot = self.slot_mut(key.index)?;
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// Returns all values with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
         (0..self.chunks()).flat_map(|id| self.of_chunk(id))
     }
 
-    /// Returns how many chunks there are.
     pub(crate) fn chunks(&self) -> usize {
         self.chunks.len()
     }
 
-    /// Returns the values in one chunk with their keys; none if there is no such chunk.
     pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
         let slots = self.chunks.get(id).into_iter().flat_map(|chunk| &chunk.slots);
         ((id * N) as u32..).zip(slots).filter_map(|(index, slot)| {
@@ -297,40 +282,36 @@ impl<V, const N: usize> Slab<V, N> {
         })
     }
 
-    /// Returns the key of the value at `index`. If there is none it is `None`, or a key that names
+    /// Returns the key of the value at `index`; of a vacant place `None`, or a key that names
     /// nothing yet.
     #[inline]
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
         self.slot(index).map(|slot| Key { index, generation: slot.generation })
     }
 
-    /// Returns the tag of the value at `index`, if there is one.
     #[inline]
     pub(crate) fn tag(&self, index: u32) -> Option<u32> {
         self.slot(index).filter(|slot| slot.value.is_some()).map(|slot| slot.tag)
     }
 
-    /// Gives the value at `index`, which must be there, another tag.
     pub(crate) fn set_tag(&mut self, index: u32, tag: u32) {
         if let Some(slot) = self.slot_mut(index).filter(|slot| slot.value.is_some()) {
             slot.tag = tag;
         }
     }
 
-    /// Returns the value at `index`; there must be one.
+    /// Returns the value at `index`, which must exist.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &V {
         let value = self.slot(index).and_then(|slot| slot.value.as_ref());
         value.expect("the index names a value")
     }
 
-    /// Returns the value at `index`; there must be one.
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
         self.at_mut_with_tag(index).1
     }
 
-    /// Returns the value at `index`, which must be there, and its tag.
     #[inline(always)]
     pub(crate) fn at_mut_with_tag(&mut self, index: u32) -> (u32, &mut V) {
         let slot = self.slot_mut(index).expect("the index names a value");
@@ -347,8 +328,8 @@ impl<V, const N: usize> Slab<V, N> {
         self.chunks.get_mut((index / N as u32) as usize)?.slots.get_mut((index % N as u32) as usize)
     }
 
-    /// Checks in which state each chunk is, and that no place is lost. Takes time proportional to
-    /// the slab.
+    /// Checks the state of each chunk, and that no place is lost. Takes time proportional to the
+    /// slab.
     pub(crate) fn assert_invariants(&self) {
         let Lists { open, bare } = self.lists.as_deref().cloned().unwrap_or_default();
         let (mut are_open, mut are_bare) = (BTreeSet::new(), BTreeSet::new());
@@ -403,15 +384,13 @@ mod tests {
     use super::*;
 
     type Small = Slab<u64, 4>;
-    /// Too large for an empty one to be kept.
     type Large = Slab<u64, 128>;
 
     fn places<const N: usize>(slab: &Slab<u64, N>) -> usize {
         slab.chunks.iter().map(|chunk| chunk.slots.capacity()).sum()
     }
 
-    /// Phases of random calls: many values come, and most or all of them go, in three kinds of
-    /// orders.
+    /// Phases of random calls: many values come, and most or all of them go, in three orders.
     #[test]
     fn keys_find_their_values_and_nothing_else_through_all_bursts() {
         let mut state = 1_u64;

@@ -1,7 +1,7 @@
-//! The tick: how time is counted, and how it is rounded.
+//! The tick: how time is counted and rounded.
 //!
-//! Only here is time rounded: the present down to a tick, a deadline up to one. All sums saturate:
-//! [`Nanos::NEVER`] is the deadline of an entry so far away that it does not expire.
+//! Only here is time rounded: the present down to a tick, a deadline up to one. All sums saturate.
+//! The deadline [`Nanos::NEVER`] does not expire.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -14,10 +14,9 @@ impl Nanos {
     /// 584 years, which no clock reaches.
     pub(crate) const NEVER: Self = Nanos(u64::MAX - 1);
 
-    /// Returns a duration, at most [`Nanos::NEVER`].
     #[inline]
     pub(crate) fn of(duration: Duration) -> Self {
-        // Most durations: a product of 64 bits that cannot overflow is cheaper than one of 128.
+        // A product of 64 bits is cheaper than one of 128.
         if duration.as_secs() < u64::MAX / 1_000_000_000 {
             let nanos = duration.as_secs() * 1_000_000_000 + u64::from(duration.subsec_nanos());
             return Nanos(nanos);
@@ -56,12 +55,10 @@ impl Tick {
     }
 }
 
-/// The length of a tick.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TickLength(NonZeroU64);
 
 impl TickLength {
-    /// Returns a length of so many nanoseconds; zero counts as one.
     pub(crate) fn new(nanos: u64) -> Self {
         TickLength(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
     }
@@ -70,33 +67,30 @@ impl TickLength {
         self.0.get()
     }
 
-    /// Returns the tick of the present: rounded down.
+    /// Rounded down, as the present is.
     #[inline]
     pub(crate) fn floor(self, now: Nanos) -> Tick {
         Tick(now.0 / self.0)
     }
 
-    /// Returns the tick of a deadline: rounded up, so that the deadline has come when it begins.
+    /// Rounded up, as deadlines are: the deadline has come by then.
     #[inline]
     pub(crate) fn ceil(self, deadline: Nanos) -> Tick {
         Tick(deadline.0 / self.0 + u64::from(deadline.0 % self.0 > 0))
     }
 
-    /// Returns when a tick begins.
     #[inline]
     pub(crate) fn start_of(self, tick: Tick) -> Nanos {
         Nanos(tick.0.saturating_mul(self.0.get()))
     }
 }
 
-/// When an entry is due, as a caller has resolved it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) deadline: Nanos,
-    /// The tick of the deadline. It is divided before a lock is taken.
+    /// The tick of the deadline, divided before a lock is taken.
     pub(crate) tick: Tick,
-    /// The present, if it had to be read or is cheap to read: reading the system's clock costs as
-    /// much as the rest of an `add`.
+    /// The present, if known: reading the system's clock costs as much as the rest of an `add`.
     pub(crate) present: Option<Nanos>,
 }
 
