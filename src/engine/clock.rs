@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// When a timer expires. Methods that take `impl Into<When>` accept a [`Duration`] or an
-/// [`Instant`] as it is.
+/// [`Instant`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// This long after the call that is given it. [`Duration::MAX`] is never.
+    /// This long after the call that takes it. [`Duration::MAX`] is never.
     After(Duration),
-    /// At this time of the clock, or at once if that has passed. For a timer, a time before the
-    /// timer was built counts as the moment at which it was built. The clock need not be read.
+    /// At this time of the clock, or at once if that has passed. A time before the timer was built
+    /// counts as the moment at which it was built. The clock need not be read.
     At(Instant),
-    /// Not at all: it waits until it is cancelled or moved. So does what would expire more than
-    /// 584 years after the timer was built.
+    /// Not at all: the timer waits until it is cancelled or moved. A deadline more than 584 years
+    /// after the timer was built counts as never.
     Never,
 }
 
@@ -66,11 +66,11 @@ impl From<Instant> for When {
 #[derive(Clone)]
 pub struct Clock(Kind);
 
-// A closure of the user's is only called; the crate looks at nothing that it changes.
+// The crate sees nothing that a user's closure changes.
 impl UnwindSafe for Clock {}
 impl RefUnwindSafe for Clock {}
 
-/// An enum and not a trait, so that the usual clocks are read without a call through a pointer.
+/// An enum and not a trait, because a call through a pointer would slow the usual clocks.
 #[derive(Clone)]
 enum Kind {
     System,
@@ -79,13 +79,12 @@ enum Kind {
 }
 
 impl Clock {
-    /// Returns a clock that shows what `read` returns. The page
-    /// [`guide::runtimes`](crate::guide::runtimes#deadlines-that-count-suspended-time) has one that
-    /// counts the time in which the machine was suspended.
+    /// Returns a clock that shows what `read` returns, for example [one that counts suspended
+    /// time](crate::guide::runtimes#deadlines-that-count-suspended-time).
     ///
-    /// The clock may stand still and leap ahead. It must not go back: then timers are late. No
-    /// timer expires before the clock has reached its deadline. The clock may be far from
-    /// [`Instant::now`], so calculate deadlines from [`Timer::now`](crate::Timer::now).
+    /// The clock may stand still and leap ahead. It must not go back: then timers are late, but
+    /// never early. It may be far from [`Instant::now`]: calculate deadlines from
+    /// [`Timer::now`](crate::Timer::now).
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -102,24 +101,21 @@ impl Clock {
     /// ```
     ///
     /// # When a leap is noticed
-    /// Nothing tells a waiting thread that the clock has leapt. While timers are pending, the
-    /// reaper and each thread in [`advance_clock`](crate::Timer::advance_clock) look at the clock
-    /// again once a second. What falls due by a leap expires at most a second later. On such a
-    /// clock the promise that idle costs nothing does not hold.
-    ///
-    /// All waits assume that the clock runs as the system's does until the next deadline. They
-    /// begin again if it has not come by then. So a clock that stands still shortly before a
-    /// deadline is read very often. The `timeout` of `advance_clock` is time of the system's clock.
+    /// While timers are pending, the reaper and each thread in
+    /// [`advance_clock`](crate::Timer::advance_clock) look at the clock once a second, so idle
+    /// costs something. Timers that a leap makes due expire at most a second later. A clock that
+    /// stands still shortly before a deadline is read very often. The `timeout` of `advance_clock`
+    /// is time of the system's clock.
     ///
     /// A future that [drives](crate::Timer::drive) the timer asks once for a sleep until the next
     /// deadline by this clock, and a [`Listener`](crate::Listener) names that deadline. Neither
     /// notices a leap before that: the sleep has to follow the clock.
     ///
     /// # What `read` may do
-    /// `read` is called by every thread that uses the timer, and under its locks; for a keyed queue
-    /// only by the task that owns it. It must be quick, and it must not use the timer. A panic in
-    /// it passes to the caller, and what that call was about may be lost. The reaper counts and
-    /// reports the panic, rests for a moment, and goes on.
+    /// Every thread that uses the timer calls `read`, also under the timer's locks. For a keyed
+    /// queue only its owner does. `read` must be quick, and must not use the timer. A panic passes
+    /// to the caller, whose operation may be lost. The reaper counts and reports the panic, rests,
+    /// and goes on.
     #[must_use]
     pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         Clock(Kind::Reading(Arc::new(read)))
@@ -135,15 +131,15 @@ impl Clock {
         }
     }
 
-    /// Returns what the system's clock shows when this one shows `time`, if both run alike; of a
-    /// clock of the user's, which may leap, at most `at_most` from now.
+    /// Returns the system's time when this clock shows `time`, if both run alike. A user's clock
+    /// may leap: then at most `at_most` from now.
     pub(crate) fn system_time_of(&self, time: Instant, at_most: Duration) -> Instant {
         let Kind::Reading(read) = &self.0 else { return time };
         let left = time.saturating_duration_since(read());
         Instant::now().checked_add(left.min(at_most)).unwrap_or(time)
     }
 
-    /// Returns the time that is meant; `None` is never, or later than there is a name for.
+    /// Returns the time that is meant; `None` is never, or later than an [`Instant`] can be.
     pub(crate) fn deadline_of(&self, when: When) -> Option<Instant> {
         match when {
             When::After(delay) => self.now().checked_add(delay),
@@ -152,12 +148,11 @@ impl Clock {
         }
     }
 
-    /// Returns a random number: on a manual clock the next one of its seed.
+    /// Returns a random number: on a manual clock from its seed.
     pub(crate) fn random(&self) -> u64 {
         self.as_manual().map_or_else(|| RandomState::new().hash_one(()), ManualClock::random)
     }
 
-    /// Returns the manual clock, if it is one.
     #[inline]
     pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
         let Kind::Manual(clock) = &self.0 else { return None };
@@ -165,7 +160,7 @@ impl Clock {
     }
 }
 
-/// Shows no code of the user's, and calls none.
+/// Calls no code of the user's.
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
@@ -191,8 +186,7 @@ impl From<ManualClock> for Clock {
 /// The operating system's monotonic clock, [`Instant::now`]. The default.
 ///
 /// Changes of the wall clock do not affect it. Whether it advances while the machine is suspended
-/// depends on the operating system. On Linux it does not; [`Clock::reading`] makes a clock that
-/// does.
+/// depends on the operating system. On Linux it does not: use [`Clock::reading`] there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
@@ -228,7 +222,7 @@ impl Time {
         Nanos(clock.elapsed().0 - self.origin_elapsed.0)
     }
 
-    /// Reads a clock of the user's. Not inlined: the call would cost each `add` on any clock.
+    /// Reads a user's clock. Not inlined: that would cost each `add` on any clock.
     #[cold]
     fn read(&self, read: &Arc<dyn Fn() -> Instant + Send + Sync>) -> Nanos {
         self.reached(read())
@@ -239,19 +233,17 @@ impl Time {
         self.deadline_at(now).min(Nanos(Nanos::NEVER.0 - 1))
     }
 
-    /// Returns the tick in which the present lies.
     pub(crate) fn present(&self) -> Tick {
         self.tick.floor(self.now())
     }
 
-    /// Returns the last deadline that comes: a manual clock may have moved when the timer was
-    /// built, and has an end of its own.
+    /// Returns the last deadline that comes: a manual clock may have moved before, and has its own
+    /// end.
     pub(crate) fn last(&self) -> Nanos {
         let end = Nanos(Nanos::NEVER.0 - 1).since(self.origin_elapsed);
         self.tick.start_of(self.tick.floor(end))
     }
 
-    /// Returns when an entry is due.
     #[inline(always)]
     pub(crate) fn due(&self, when: When) -> Due {
         let (deadline, present) = match when {
@@ -259,7 +251,7 @@ impl Time {
                 let now = self.now();
                 (now.after(Nanos::of(delay)), Some(now))
             }
-            // To read the system's clock would cost as much as the rest of an `add`.
+            // Reading the system's clock would cost as much as the rest of an `add`.
             When::At(instant) => {
                 let manual = self.clock.as_manual();
                 (self.deadline_at(instant), manual.map(|clock| self.manual_now(clock)))
@@ -279,17 +271,14 @@ impl Time {
         start.checked_add(Duration::from_nanos(time.0)).unwrap_or(start)
     }
 
-    /// Returns the instant of a deadline, or `None` if that is [`Nanos::NEVER`].
     pub(crate) fn instant_or_never(&self, deadline: Nanos) -> Option<Instant> {
         (deadline < Nanos::NEVER).then(|| self.instant_of(deadline))
     }
 
-    /// Returns when a tick begins.
     pub(crate) fn instant_of_tick(&self, tick: Tick) -> Instant {
         self.instant_of(self.tick.start_of(tick))
     }
 
-    /// Returns how far the manual clock has to be moved for a tick.
     pub(crate) fn elapsed_at(&self, tick: Tick) -> Nanos {
         Nanos(self.origin_elapsed.0.saturating_add(self.tick.start_of(tick).0))
     }

@@ -1,29 +1,25 @@
-//! The delay queue: of each shard its first bucket expiration, in binary heaps that all shards
-//! share; and the place where those wait that advance the clock. As with Java's, a thread that
-//! takes from it waits until the first bucket is due.
+//! The delay queue: the first bucket expiration of each shard, in binary heaps that all shards
+//! share. Threads that advance the clock wait here until the first bucket is due, as with Java's.
 //!
-//! Whoever changes what is first in a shard offers that here, while the shard is locked. So what a
-//! shard has offered last is true. What it has offered before may be left in a heap: it is skipped
-//! when it comes first.
+//! A change of a shard's first bucket is offered under the shard's lock, so a shard's last offer is
+//! true. An earlier offer may be left in a heap, and is skipped when it comes first.
 //!
 //! # Who waits
-//! Threads sleep here. *Listeners*, futures and loops that drive the timer, wait elsewhere, and
-//! leave their wakers here. Waking them runs a user's code, so a thread that offers something
-//! earlier is asked to do it once it holds no lock. Threads that sleep are woken here. No waker is
-//! cloned, woken or dropped under the queue's lock.
+//! Threads sleep here. *Listeners*, futures and loops that drive the timer, wait elsewhere and
+//! leave their wakers here. Wakers are user code: none is cloned, woken or dropped under the
+//! queue's lock. A thread that offers something earlier wakes sleeping threads here, and listeners
+//! once it holds no lock.
 //!
 //! # Why no wake-up is lost
-//! A thread that goes to sleep takes these steps under the one lock:
+//! A thread that goes to sleep takes these steps under the one lock, and a listener the first two:
 //! 1. it looks at the queue and at the clock;
 //! 2. it publishes the tick until which it sleeps, in `sleeps_until`;
 //! 3. it waits.
 //!
-//! A thread that offers something earlier does so under that lock. If it comes before the sleeper,
-//! the sleeper sees the bucket. If it comes after, it sees `sleeps_until`, and wakes all that wait.
-//! Moving a manual clock takes the lock between moving the clock and waking. So a sleeper never
-//! sleeps beyond the first bucket. An offer that is not earlier than `sleeps_until` wakes nobody,
-//! and costs no system call. The same holds for listeners, which look and publish under the same
-//! lock.
+//! An earlier offer takes that lock. If it comes before the sleeper, the sleeper sees the bucket.
+//! If it comes after, it sees `sleeps_until`, and wakes all that wait. A manual clock takes the
+//! lock between moving and waking. An offer that is not earlier than `sleeps_until` wakes nobody,
+//! and costs no system call.
 
 use crate::engine::clock::Time;
 use crate::sync::{Condvar, HotMutex, HotMutexGuard};
@@ -42,14 +38,12 @@ pub(crate) struct DelayQueue {
     changed: Condvar,
 }
 
-/// A shard, as the delay queue and the turns name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardId {
-    /// The number of its source.
     pub(crate) source: u64,
-    /// Its place among the shards of its source.
+    /// The shard's place in its source.
     pub(crate) ordinal: u32,
-    /// Its place among the shards of the queue.
+    /// Its place in the queue's `shards`.
     slot: u32,
 }
 
@@ -59,17 +53,13 @@ struct State {
     waiting: Offers,
     /// By the first tick of a bucket that is being cascaded.
     cascading: Offers,
-    /// By their slots.
     shards: Vec<ShardId>,
-    /// Slots of shards that were removed.
     free_slots: Vec<u32>,
-    /// How many turns have begun.
     turns: u64,
     sleepers: usize,
-    /// By number. Wakers are counted, because they are cloned and dropped under the lock, where no
-    /// user code may run.
+    /// By number. In an `Arc`, because no user code may run under the lock.
     listeners: BTreeMap<u64, Arc<Waker>>,
-    /// How many listeners have been given a number.
+    /// How many numbers were given.
     numbers: u64,
     /// No thread sleeps, and no listener waits, beyond this tick.
     sleeps_until: Tick,
@@ -77,73 +67,68 @@ struct State {
     wakeups: u64,
 }
 
-/// Of each shard at most one bucket.
 #[derive(Default)]
 struct Offers {
-    /// Holds everything that is in `last` and comes, and what was offered before.
+    /// Everything in `last` that comes, and earlier offers.
     heap: BinaryHeap<Reverse<Offer>>,
-    /// What each shard has offered last, by its slot.
+    /// The last offer of each shard, by its slot.
     last: Vec<Offer>,
 }
 
-/// Orders buckets by their tick. Those whose tick was flushed in this turn come behind the others.
+/// Orders buckets by their tick. Buckets whose tick was flushed in this turn come last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Offer {
     tick: Tick,
     turn: u64,
-    /// The slot of the shard: short, because heaps move it about.
+    /// Short, because heaps move it about.
     slot: u32,
 }
 
-/// What a listener has to wait for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
-    /// For nothing: a bucket is due.
+    /// A bucket is due.
     Due,
-    /// For this instant; without one, to be woken.
+    /// This instant; `None`: until it is woken.
     Until(Option<Instant>),
     Stopped,
 }
 
-/// A turn that has begun: which tick the present was in, and the turn's number.
+/// A turn that has begun: the tick of the present, and the turn's number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TurnStart {
     pub(crate) tick: Tick,
     pub(crate) number: u64,
 }
 
-/// What a turn does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TurnAction {
-    /// Flushes the shard's bucket of this tick, or cascades what has to be cascaded before.
+    /// Flushes the shard's bucket of this tick, or first cascades what must be cascaded before.
     FlushDue(ShardId, Tick),
-    /// Cascades something that is not needed yet.
+    /// Cascades a bucket that is not needed yet.
     CascadeEarly(ShardId),
-    /// Waits: all that is due lies in shards that other threads hold.
+    /// Other threads hold all shards with due buckets.
     WaitForBusy,
     End,
 }
 
-/// How long a wait on a clock of the user's may be, which may leap.
+/// The longest wait on a user's clock, which may leap.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Offers {
-    /// Notes what comes first in a shard.
     fn offer(&mut self, offer: Offer) {
         let before = mem::replace(&mut self.last[offer.slot as usize], offer);
         if offer.tick == Tick::NEVER || offer == before {
             return;
         }
         self.heap.push(Reverse(offer));
-        // What was offered before stays in the heap until it comes first, or there is much of it.
-        // To make the heap anew takes time for each shard, but as much was offered before.
+        // Rebuilt when most of it is stale: the time per shard is covered by as many offers.
         if self.heap.len() > 4 * self.last.len() + 64 {
             let last = self.last.iter().filter(|offer| offer.tick < Tick::NEVER);
             self.heap = last.copied().map(Reverse).collect();
         }
     }
 
-    /// Returns what comes first, but for shards that are `busy`.
+    /// Returns the first offer of the shards that are not `busy`.
     fn first(&mut self, busy: &[ShardId]) -> Option<Offer> {
         let mut passed_over = Vec::new();
         let first = loop {
@@ -157,7 +142,7 @@ impl Offers {
                 passed_over.push(Reverse(offer));
             }
         };
-        // Seldom: extending by nothing takes as long as the rest.
+        // Tested, because extending by nothing takes as long as the rest.
         if !passed_over.is_empty() {
             self.heap.extend(passed_over);
         }
@@ -166,7 +151,7 @@ impl Offers {
 }
 
 impl State {
-    /// Returns the first tick at which there is something to do; what cascades is done at once.
+    /// Returns the first tick with something to do. Cascades are done at once.
     fn next_tick(&mut self) -> Tick {
         if self.cascading.first(&[]).is_some() {
             return Tick(0);
@@ -178,8 +163,7 @@ impl State {
         self.next_tick() <= present
     }
 
-    /// Publishes how long somebody waits who is about to: until the first bucket is due. Returns
-    /// that.
+    /// Publishes that somebody is about to wait until the first bucket is due. Returns that time.
     fn sleep(&mut self, time: &Time) -> Option<Instant> {
         self.sleeps_until = self.next_tick();
         (self.sleeps_until < Tick::NEVER).then(|| time.instant_of_tick(self.sleeps_until))
@@ -187,7 +171,6 @@ impl State {
 }
 
 impl DelayQueue {
-    /// Adds a shard, in which nothing is pending.
     pub(crate) fn add_shard(&self, source: u64, ordinal: u32) -> ShardId {
         let mut state = self.state.lock();
         if let Some(slot) = state.free_slots.pop() {
@@ -203,13 +186,12 @@ impl DelayQueue {
         ShardId { source, ordinal, slot }
     }
 
-    /// Removes a shard: no turn finds it any more.
     pub(crate) fn remove_shard(&self, shard: ShardId) {
         self.offer(shard, First::NEVER);
         self.state.lock().free_slots.push(shard.slot);
     }
 
-    /// Notes what comes first in a shard, which the caller holds. Wakes the threads that sleep
+    /// Notes the first bucket of a shard that the caller holds. Wakes the threads that sleep
     /// longer. Returns whether listeners have to be woken.
     pub(crate) fn offer(&self, shard: ShardId, first: First) -> bool {
         let (First { tick, turn, cascade }, slot) = (first, shard.slot);
@@ -234,7 +216,7 @@ impl DelayQueue {
         listens
     }
 
-    /// Begins a turn, unless there is nothing to do in the present tick.
+    /// Begins a turn, unless nothing is to be done in the present tick.
     pub(crate) fn begin_turn(&self, tick: Tick) -> Option<TurnStart> {
         let mut state = self.state.lock();
         if state.stopped || !state.is_due(tick) {
@@ -244,12 +226,11 @@ impl DelayQueue {
         Some(TurnStart { tick, number: state.turns })
     }
 
-    /// Returns what a turn does next, which has found these shards `busy`. It ends once the timer
-    /// was stopped, so that whoever stops it waits for one batch and not for the turn.
+    /// Returns the next step of a turn that has found these shards `busy`. A turn ends once the
+    /// timer was stopped, so that a shutdown waits for one batch only.
     ///
-    /// The turn flushes all ticks before its own as often as there is something in them, and its
-    /// own once in each shard. So it ends whatever its tasks add. After that it `cascades_early`,
-    /// or ends.
+    /// A turn flushes earlier ticks as often as they hold something, and its own tick once in each
+    /// shard: it ends, whatever its tasks add. After that it `cascades_early`, or ends.
     pub(crate) fn next(
         &self,
         turn: TurnStart,
@@ -263,9 +244,9 @@ impl DelayQueue {
         let cascading = state.cascading.first(busy);
         let is_in_turn = |first: &Offer| (first.tick, first.turn) < (turn.tick, turn.number);
         let waiting = state.waiting.first(busy).filter(is_in_turn);
-        // What joined the bucket of the next tick may be due by now.
+        // Timers that joined the bucket of the next tick may be due by now.
         let needed = cascading.filter(|first| first.tick <= turn.tick.next());
-        // Of two with the same tick, what cascades comes first: it may hold what is due then.
+        // Of two with the same tick, the cascade comes first: it may hold due timers.
         let due = needed.into_iter().chain(waiting).min_by_key(|first| first.tick);
         if let Some(first) = due {
             return TurnAction::FlushDue(state.shards[first.slot as usize], first.tick);
@@ -290,17 +271,16 @@ impl DelayQueue {
         self.state.lock().is_due(present)
     }
 
-    /// Returns when the bucket that comes first has to be flushed; after a stop none is.
+    /// Returns when the first bucket has to be flushed; `None` after a stop.
     pub(crate) fn next_tick(&self) -> Option<Tick> {
         let mut state = self.state.lock();
         let next = if state.stopped { Tick::NEVER } else { state.next_tick() };
         (next < Tick::NEVER).then_some(next)
     }
 
-    /// Waits until a bucket is due, but not beyond `until`. Returns whether one is; false as soon
-    /// as the timer was stopped.
-    ///
-    /// With a manual clock only moving the clock, an earlier bucket or a stop ends the wait.
+    /// Waits until a bucket is due, but not beyond `until`. Returns whether one is due; false once
+    /// the timer was stopped. On a manual clock, waits until the clock moves, an earlier bucket or
+    /// a stop.
     pub(crate) fn wait(&self, time: &Time, until: Option<Instant>) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -322,15 +302,14 @@ impl DelayQueue {
         }
     }
 
-    /// Returns the number of a listener.
     pub(crate) fn number_of_listener(&self) -> u64 {
         let mut state = self.state.lock();
         state.numbers += 1;
         state.numbers
     }
 
-    /// Returns what a listener has to wait for, and lets `waker` wake it if that changes. Also
-    /// returns the waker that is not needed: it is dropped where no lock is held.
+    /// Returns what a listener waits for, and lets `waker` wake it. Also returns the waker to be
+    /// dropped where no lock is held.
     pub(crate) fn listen(
         &self,
         time: &Time,
@@ -348,13 +327,12 @@ impl DelayQueue {
         (awaited, state.listeners.insert(number, waker))
     }
 
-    /// Takes out the waker of a listener that waits no more.
     pub(crate) fn forget_listener(&self, number: u64) -> Option<Arc<Waker>> {
         self.state.lock().listeners.remove(&number)
     }
 
     /// Returns the wakers of the listeners. They stay until the timer is stopped: a thread that
-    /// loses its core before it wakes them must not keep the next one from doing so.
+    /// loses its core before it wakes them must not keep the next thread from doing so.
     pub(crate) fn wakers(&self) -> Vec<Arc<Waker>> {
         let mut state = self.state.lock();
         if state.stopped {
@@ -363,20 +341,20 @@ impl DelayQueue {
         state.listeners.values().cloned().collect()
     }
 
-    /// Ends the waits of threads, and all waits from now on. Listeners still have to be woken.
+    /// Ends all waits of threads, now and later. Listeners still have to be woken.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         self.wake(state);
     }
 
-    /// Returns whether turns have ended.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.lock().stopped
     }
 
-    /// Wakes the threads that sleep, because a manual clock has moved; the lock orders this after a
-    /// look at the clock by somebody who then waits. Returns whether listeners have to be woken.
+    /// Wakes the threads that sleep, because a manual clock has moved. The lock orders this after
+    /// the look at the clock of a thread that then waits. Returns whether listeners have to be
+    /// woken.
     pub(crate) fn clock_moved(&self) -> bool {
         self.wake(self.state.lock())
     }

@@ -27,32 +27,30 @@ use std::time::{Duration, Instant};
 ///
 /// With a manual clock no call of a timer waits for time to pass:
 /// [`advance_clock`](crate::Timer::advance_clock) expires what is due and returns, and a reaper
-/// wakes when the clock is moved. Clones share the time. It never moves backwards.
+/// wakes when the clock is moved. Clones share the time, which never moves backwards.
 ///
-/// [`advance`](Self::advance) moves the clock in a single leap and runs nothing: afterwards, a task
-/// that adds itself again runs only once. [`step`](Self::step), [`run_for`](Self::run_for) and
-/// [`run_until`](Self::run_until) stop at each deadline on the way and advance all timers on the
-/// clock. [`block_on`](Self::block_on) does so for a future.
+/// [`step`](Self::step), [`run_for`](Self::run_for), [`run_until`](Self::run_until) and
+/// [`block_on`](Self::block_on) stop at each deadline on the way and advance all timers on the
+/// clock. [`advance`](Self::advance) moves the clock in a single leap and runs nothing: a task that
+/// adds itself again then runs only once.
 ///
 /// # The same run each time
-/// What one thread does with timers on a manual clock, and with all that is built on them, happens
-/// at the same times and in the same order in each run. Deadlines are rounded up to a tick, as on
-/// any clock; within a tick the order is fixed and not promised: mostly the order in which the
-/// timers were added, those of each keyed timer and purgatory together. A test that relies on it
-/// by accident is found with a [seed](Self::seeded).
+/// What one thread does with timers on a manual clock happens at the same times and in the same
+/// order in each run. This holds for everything built on the timers too. Within a tick the order is
+/// fixed but not promised: mostly the order of adding, with those of each keyed timer and purgatory
+/// together. A [seed](Self::seeded) finds tests that rely on this order.
 ///
-/// This needs a single shard, the default on a manual clock, and no other threads: no reaper (so
-/// [`build`](crate::TimerBuilder::build) and not `start`), no [`Worker`](crate::Worker) and no
-/// runtime. With a reaper, what [`step`](Self::step) and [`run_for`](Self::run_for) meet may still
-/// be on its way there: they may pass over a deadline.
+/// This needs a single shard, the default on a manual clock, and no other threads: no reaper (use
+/// [`build`](crate::TimerBuilder::build), not `start`), no [`Worker`](crate::Worker) and no
+/// runtime. With a reaper, [`step`](Self::step) and [`run_for`](Self::run_for) may pass over a
+/// deadline.
 #[derive(Clone)]
 pub struct ManualClock {
     hands: Arc<Hands>,
-    /// What the clock shows when nothing has elapsed.
     start: Instant,
 }
 
-/// The farthest that a clock goes.
+/// The clock's last time.
 const END: Nanos = Nanos(Nanos::NEVER.0 - 1);
 
 struct Hands {
@@ -61,43 +59,40 @@ struct Hands {
     is_seeded: bool,
     /// The state of the random numbers.
     random: AtomicU64,
-    /// In the order in which they were made.
     timers: Mutex<Vec<Weak<dyn OnClock>>>,
 }
 
 /// A timer on a manual clock, as the clock sees it.
 pub(crate) trait OnClock: Send + Sync {
-    /// Wakes the threads and listeners that wait, because the clock has moved.
     fn wake(&self);
 
-    /// Returns how far the clock has to have moved for the next turn.
+    /// Returns the time of the next turn.
     fn next(&self) -> Option<Nanos>;
 
-    /// Expires what is due.
     fn advance(&self);
 
-    /// Returns how much has expired so far, on whatever thread.
+    /// Returns how much has expired so far, on any thread.
     fn expired(&self) -> u64;
 }
 
 impl ManualClock {
-    /// Creates a clock that shows the current time and stands still.
+    /// Creates a clock that shows the current time.
     #[must_use]
     pub fn new() -> Self {
         Self::seeded(0)
     }
 
-    /// Creates a clock on which what is due in the same tick expires in an order that depends on
-    /// `seed`, and which differs from seed to seed: a test that passes with many seeds relies on no
-    /// order that nobody promised. With the seed 0 the order is that of [`new`](Self::new).
+    /// Creates a clock on which `seed` decides the order of tasks within a tick. With the seed 0
+    /// the order is that of [`new`](Self::new). A test that passes with many seeds relies on no
+    /// unpromised order.
     ///
-    /// The seed also decides the [jitter](crate::periodic::Periodic::jitter) and the
-    /// [random phase](crate::periodic::Periodic::random_phase) of series, and
-    /// [`random`](Self::random). The same seed gives the same run, also in another process.
+    /// The seed also decides the [jitter](crate::periodic::Periodic::jitter) and the [random
+    /// phase](crate::periodic::Periodic::random_phase) of series, and [`random`](Self::random). The
+    /// same seed gives the same run, also in another process.
     ///
-    /// Costs an allocation for each timer that expires. All that is due in a tick is taken out
-    /// before the first of it is handed over: a task can neither cancel another one of the same
-    /// tick nor stop it by a shutdown. Operations can still be cancelled.
+    /// Costs an allocation for each timer that expires. All tasks of a tick are taken out before
+    /// the first is handed over: none can cancel another one or stop it by a shutdown. Operations
+    /// can still be cancelled.
     ///
     /// ```
     /// use std::collections::BTreeSet;
@@ -134,7 +129,7 @@ impl ManualClock {
     }
 
     /// Returns the next random number of the clock's seed: for failures and delays in a simulation.
-    /// Not for secrets. (Steele, Lea and Flood's SplitMix64, 2014.)
+    /// Not for secrets. Algorithm: Steele, Lea and Flood's SplitMix64 (2014).
     #[must_use]
     pub fn random(&self) -> u64 {
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -145,7 +140,6 @@ impl ManualClock {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a random number below `len`.
     pub(crate) fn below(&self, len: usize) -> usize {
         ((u128::from(self.random()) * len as u128) >> 64) as usize
     }
@@ -162,32 +156,31 @@ impl ManualClock {
         self.start.checked_add(elapsed).unwrap_or(self.start)
     }
 
-    /// Moves the clock forward by `step` and wakes the reapers that sleep on it.
-    ///
-    /// This runs no task itself. The clock goes no further than 584 years after its creation.
+    /// Moves the clock forward by `step` and wakes the reapers that sleep on it. Runs no task
+    /// itself. Stops 584 years after the clock's creation.
     pub fn advance(&self, step: Duration) {
         let step = Nanos::of(step);
         let moved = |elapsed| Some(Nanos(elapsed).after(step).min(END).0);
-        // Release: a thread that sees the new time sees what was done before it was set.
+        // Release: a thread that sees the new time sees what was done before.
         let _ = self.hands.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
         self.wake();
     }
 
-    /// Moves the clock forward to `time`; does not move it if it is there already.
+    /// Moves the clock forward to `time`; never backwards.
     pub fn advance_to(&self, time: Instant) {
         self.move_to(self.elapsed_at(time));
     }
 
     /// Moves the clock to the next deadline, and advances the timers on it. Returns the time then;
-    /// `None` if nothing is pending that ever expires.
+    /// `None` if no pending timer ever expires.
     ///
-    /// Timers on the same clock are advanced one after the other: in the order in which they were
-    /// made, or with a [seed](Self::seeded) in a random one. Their tasks run on this thread, except
-    /// on a timer with a reaper of its own: that may be first.
+    /// Timers on the same clock are advanced one after the other, in the order of their creation,
+    /// or with a [seed](Self::seeded) in a random order. Their tasks run on this thread, unless a
+    /// timer's reaper is first.
     ///
-    /// A task may call this, and [`run_for`](Self::run_for). Where a call of
-    /// [`advance_clock`](crate::Timer::advance_clock) would be nested too deep to expire anything,
-    /// nothing expires here either: this returns `None`, and `run_for` only moves the clock.
+    /// A task may call this, and [`run_for`](Self::run_for). Where a nested
+    /// [`advance_clock`](crate::Timer::advance_clock) would be too deep, nothing expires: this
+    /// returns `None`, and `run_for` only moves the clock.
     ///
     /// ```
     /// use std::time::Duration;
@@ -205,11 +198,8 @@ impl ManualClock {
         self.step_before(Nanos::NEVER).then(|| self.now())
     }
 
-    /// Lets `duration` pass: moves the clock from one deadline to the next, and advances the timers
-    /// on it at each. So a task that adds itself again every five seconds runs 720 times in an
-    /// hour.
-    ///
-    /// Does not return while a task adds itself again without a delay.
+    /// Moves the clock by `duration`, from one deadline to the next, and advances the timers on it
+    /// at each. Does not return while a task adds itself again without a delay.
     ///
     /// ```
     /// use std::time::Duration;
@@ -227,17 +217,17 @@ impl ManualClock {
         self.run_to(self.elapsed().after(Nanos::of(duration)));
     }
 
-    /// Lets time pass until `time`, as [`run_for`](Self::run_for) does.
+    /// Moves the clock to `time`, as [`run_for`](Self::run_for) does.
     pub fn run_until(&self, time: Instant) {
         self.run_to(self.elapsed_at(time));
     }
 
-    /// Polls a future on this thread, and lets time pass from one deadline to the next while it
-    /// waits. Returns its output; `None` if it waits and no timer on the clock ever expires. It
-    /// does not wait for other threads.
+    /// Polls a future on this thread, and moves the clock from one deadline to the next while it
+    /// waits. Returns the output; `None` if the future waits and no timer on the clock ever
+    /// expires.
     ///
-    /// What else is due meanwhile expires too. So no runtime is needed; for several futures at once
-    /// there are `join!` and the like of the crate `futures`.
+    /// Other timers on the clock expire meanwhile. Does not wait for other threads, and needs no
+    /// runtime. For several futures at once use `join!` of the crate `futures`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -255,7 +245,7 @@ impl ManualClock {
         let waker = Waker::from(Arc::clone(&woken));
         let mut future = pin!(future);
         loop {
-            // Acquire: the future sees what was done before it was woken.
+            // Acquire: the future sees what was done before the wake-up.
             while woken.0.swap(false, Ordering::Acquire) {
                 let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
                 if let Poll::Ready(output) = polled {
@@ -271,8 +261,8 @@ impl ManualClock {
         self.move_to(end);
     }
 
-    /// Moves the clock to the first deadline that is not after `end`, and advances the timers.
-    /// Returns whether something has expired.
+    /// Moves the clock to the first deadline up to `end`, and advances the timers. Returns whether
+    /// something has expired.
     fn step_before(&self, end: Nanos) -> bool {
         loop {
             let mut timers = self.timers();
@@ -285,23 +275,23 @@ impl ManualClock {
             let Some(next) = next.filter(|next| *next <= end) else { return false };
             self.move_to(next);
             timers.iter().for_each(|timer| timer.advance());
-            // Nothing expires where timers are only moved to a finer wheel. A reaper may be first.
+            // Nothing expires where timers only move to a finer wheel. A reaper may be first.
             if expired() != before {
                 return true;
             }
         }
     }
 
-    /// Returns a clock that shows a later time than this one by always the same `offset`, at most
-    /// 584 years, and moves with it: the clock of another host, say. Both have the same timers and
-    /// the same random numbers: [`step`](Self::step) on one advances those of the other too.
+    /// Returns a clock that is always ahead of this one by `offset`, at most 584 years: the clock
+    /// of another host, say. Both share timers and random numbers: [`step`](Self::step) on one
+    /// advances all.
     #[must_use]
     pub fn ahead(&self, offset: Duration) -> Self {
         self.starting(self.start.checked_add(Duration::from_nanos(Nanos::of(offset).0)))
     }
 
-    /// Returns a clock that shows an earlier time than this one by always the same `offset`, at
-    /// most 584 years, and moves with it.
+    /// Returns a clock that is always behind this one by `offset`, at most 584 years; see
+    /// [`ahead`](Self::ahead).
     #[must_use]
     pub fn behind(&self, offset: Duration) -> Self {
         self.starting(self.start.checked_sub(Duration::from_nanos(Nanos::of(offset).0)))
@@ -311,27 +301,26 @@ impl ManualClock {
         ManualClock { hands: Arc::clone(&self.hands), start: start.unwrap_or(self.start) }
     }
 
-    /// Moves the clock to this many nanoseconds; does not move it if it is there already.
+    /// Moves the clock to this many nanoseconds; never backwards.
     fn move_to(&self, elapsed: Nanos) {
         // Release: see `advance`.
         self.hands.elapsed.fetch_max(elapsed.min(END).0, Ordering::Release);
         self.wake();
     }
 
-    /// Wakes who waits on the timers, because the clock has moved. They are looked up after that: a
-    /// timer that is built meanwhile is woken, or reads the new time.
+    /// Wakes all that wait on the timers. These are looked up after the move: a timer that is built
+    /// meanwhile is woken, or reads the new time.
     fn wake(&self) {
         self.timers().iter().for_each(|timer| timer.wake());
     }
 
-    /// Reads how far the clock was moved, at most to its [`END`]. Acquire: see
+    /// Reads how far the clock was moved, at most to [`END`]. Acquire: see
     /// [`advance`](Self::advance).
     #[inline]
     pub(crate) fn elapsed(&self) -> Nanos {
         Nanos(self.hands.elapsed.load(Ordering::Acquire))
     }
 
-    /// Returns how far the clock has moved when it shows `time`.
     pub(crate) fn elapsed_at(&self, time: Instant) -> Nanos {
         Nanos::of(time.saturating_duration_since(self.start))
     }
@@ -342,15 +331,14 @@ impl ManualClock {
         timers.push(timer);
     }
 
-    /// Returns the timers on the clock: each takes locks of its own, and none is taken under this
-    /// one.
+    /// Returns the timers on the clock. They take locks of their own, none under this one.
     fn timers(&self) -> Vec<Arc<dyn OnClock>> {
         let timers = self.hands.timers.lock();
         timers.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-/// Whether a future has to be polled.
+/// Whether a future must be polled.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {

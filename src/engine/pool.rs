@@ -1,13 +1,13 @@
-//! The pool: sets of shards that are not in use, kept for the next source of the same types.
+//! The pool: unused sets of shards, kept for the next source of the same types.
 //!
-//! A handle refers to its shard by a plain reference, so a shard is never freed. Counting these
+//! A handle refers to its shard by a plain reference, so a shard is never freed. Counting
 //! references would take two more locked instructions for each timer: 19 % of the time of W1, 7 to
-//! 16 % of W2, 13 % of W5_2. While a shard is in the pool it holds less than a kilobyte. There are
-//! never more shards than were in use at once.
+//! 16 % of W2, 13 % of W5_2. A shard in the pool holds less than a kilobyte. There are never more
+//! shards than were in use at once.
 //!
-//! A shard keeps its slab when it changes hands: generations go on by themselves, so a handle of a
-//! former source finds nothing. A set is passed over until nothing is left in it: an operation that
-//! a thread is checking or taking out keeps its record, and its keys, until then.
+//! A shard keeps its slab and its generations, so a handle of a former source finds nothing. A set
+//! is passed over until it is empty: an operation that a thread is checking or taking out stays
+//! until then.
 
 use crate::engine::shard::{AnyShard, Extra, Shard, TimerContext};
 use crossbeam_utils::CachePadded;
@@ -15,28 +15,24 @@ use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// All shards of a source; their number is a power of two. Padded, so that two shards' locks never
-/// share a cache line.
+/// All shards of a source, a power of two. Padded, so that two locks never share a cache line.
 type Set<T, X> = [CachePadded<Shard<T, X>>];
 
-/// A set of shards that serves a source. When this is dropped, the set goes to the pool: it must be
-/// empty then, and its source must not be registered any more.
+/// A set of shards that serves a source. When dropped, the set goes to the pool: it must be empty,
+/// and its source removed.
 pub(crate) struct Shards<T: Send + 'static, X: Extra + Send + 'static = ()> {
-    /// A reference for handles that outlive the source.
+    /// Handles outlive the source.
     pub(crate) set: &'static Set<T, X>,
     pub(crate) context: Arc<TimerContext>,
 }
 
-/// By type and size: who looks for one of its size takes no others out meanwhile, which another
-/// thread would miss, and replace by new ones.
-///
-/// Not from the lock facade: it protects no more than a few steps, and outlives any model.
+/// By type and size: a thread that looks for one size takes no others out, which another thread
+/// would miss and replace. Not from the lock facade: it outlives any model.
 static POOL: parking_lot::Mutex<BTreeMap<(TypeId, usize), Box<dyn Any + Send>>> =
     parking_lot::Mutex::new(BTreeMap::new());
 
 impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
-    /// Takes `count` shards, a power of two, with wheels of `wheel_size` slots, for the source of
-    /// this number.
+    /// Takes `count` shards, a power of two, with wheels of `wheel_size` slots, for this source.
     pub(crate) fn new(
         context: &Arc<TimerContext>,
         source: u64,
@@ -45,7 +41,7 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
     ) -> Self {
         let mut busy = Vec::new();
         let set: &'static Set<T, X> = loop {
-            // Looked at outside of the pool's lock: that takes locks whose holders may want the
+            // Looked at without the pool's lock, because holders of the shards' locks may want the
             // pool.
             match Self::with_pool(count, Vec::pop) {
                 Some(pooled) if pooled.iter().all(|shard| shard.is_free()) => break pooled,
@@ -63,7 +59,6 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
         Shards { set, context: Arc::clone(context) }
     }
 
-    /// Returns a shard as a source shows it.
     pub(crate) fn any(&self, ordinal: usize) -> Option<&dyn AnyShard> {
         self.set.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
     }
@@ -79,7 +74,7 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
 impl<T: Send + 'static, X: Extra + Send + 'static> Drop for Shards<T, X> {
     fn drop(&mut self) {
         self.set.iter().for_each(|shard| shard.retire());
-        // The locks of a model checker belong to one schedule, and can't be used in the next.
+        // A model checker's locks belong to one schedule.
         if !cfg!(tickwheel_model) {
             Self::with_pool(self.set.len(), |pool| pool.push(self.set));
         }

@@ -1,18 +1,16 @@
-//! The reaper: a thread that advances the clock. What it calls, callers without one call as well.
+//! The reaper: a thread that advances the clock, by the same calls as callers without a reaper.
 //!
 //! # Turns
-//! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began,
-//! a batch at a time: the delay queue names the shard that comes first, a batch of that shard's
-//! first bucket is flushed under its lock, and what expired is handed over with no lock held. So
-//! several threads may take turns at once, a task may take a turn itself, and no thread waits for
-//! more than one batch.
+//! Advancing the clock means taking turns. A turn flushes every bucket that was due when it began.
+//! The delay queue names the first shard. A batch of its first bucket is flushed under its lock,
+//! and handed over with no lock held. Several threads may take turns at once, a task may take a
+//! turn, and no thread waits for more than one batch.
 //!
-//! A thread that loses its core while it holds a shard keeps the shard for as long as the slices of
-//! the other threads last. So a turn does not wait for a shard: the shard is passed over in this
-//! step, and other shards come first. When only such shards are left, the turn sleeps for a moment,
-//! in which the holder may get the core, and tries again. It never waits in line for a lock: a
-//! thread that asks again and again would overtake it. (On a manual clock no shard is passed over:
-//! there, timers leave in the order of their ticks.)
+//! A thread that loses its core keeps its shard for as long as the slices of the other threads
+//! last. So a turn passes over a busy shard. When only busy shards are left, the turn sleeps for a
+//! moment and tries again. It never queues for a lock: a thread that asks again and again would
+//! overtake it. On a manual clock no shard is passed over, because timers leave in the order of
+//! their ticks.
 
 use crate::engine::delay_queue::{Awaited, ShardId, TurnAction};
 use crate::engine::manual_clock::OnClock;
@@ -29,28 +27,25 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// Whether this thread is a reaper. A reaper waits for the end of no other thread: two whose
-    /// tasks end each other's timers would wait for ever.
+    /// Whether this thread is a reaper. A reaper joins no thread: two whose tasks end each other's
+    /// timers would deadlock.
     static IS_REAPER: Cell<bool> = const { Cell::new(false) };
     /// How many entries of keyed timers this thread holds; counted in debug builds.
     static HELD_ENTRIES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What advances the clock of a timer. The timer owns it, and so do listeners, which do not keep
-/// the timer alive.
+/// Advances the clock of a timer. Owned by the timer and by listeners, which do not keep the timer
+/// alive.
 pub(crate) struct Engine {
     pub(crate) context: Arc<TimerContext>,
     pub(crate) sources: Sources,
 }
 
-/// The result of a step of a turn.
 enum Step {
-    /// A batch, of which so much has expired.
+    /// A batch, of which so many have expired.
     Flushed(usize),
-    /// All that is due lies in shards that other threads hold; in virtual time, what comes first
-    /// does.
+    /// Other threads hold all shards with due buckets; in virtual time, the first shard.
     Busy,
-    /// Nothing is due any more.
     Done,
 }
 
@@ -59,7 +54,7 @@ impl Engine {
         Engine { context, sources: Sources::default() }
     }
 
-    /// Takes turns until something has expired, or until `timeout` has passed. Returns how much has
+    /// Takes turns until something has expired, or `timeout` has passed. Returns how much has
     /// expired.
     pub(crate) fn advance_clock(&self, timeout: Duration, limit: usize) -> usize {
         if HELD_ENTRIES.with(Cell::get) > 0 {
@@ -82,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Flushes everything that is due now, until `limit` has expired. Returns how much expired.
+    /// Flushes everything that is due now, until `limit` tasks have expired. Returns their number.
     fn turn(&self, limit: usize) -> usize {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let Some(mut turn) = Turn::begin(&self.context) else { return 0 };
@@ -91,8 +86,8 @@ impl Engine {
             match self.step(&mut turn) {
                 Step::Flushed(expired) => total += expired,
                 Step::Busy => {
-                    // What has fallen due in other shards since then need not wait for the busy
-                    // ones. It does not prolong the turn, which began at its start.
+                    // Other shards need not wait for the busy ones. The turn is not prolonged: it
+                    // began at its start.
                     let start = turn.start;
                     turn.start = delay_queue.begin_turn(time.present()).unwrap_or(start);
                     match self.step(&mut turn) {
@@ -110,13 +105,12 @@ impl Engine {
         }
     }
 
-    /// Flushes a batch of the shard that comes first among those that no other thread holds, and
-    /// hands over what expired.
+    /// Flushes a batch of the first shard that no other thread holds, and hands it over.
     fn step(&self, turn: &mut Turn<'_>) -> Step {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         let mut busy = Vec::new();
         loop {
-            // What has become due since the turn began comes before what is far away.
+            // Timers that became due since the turn began come before far ones.
             let cascades_early = !turn.has_cascaded || time.present() <= turn.start.tick;
             let shard = match delay_queue.next(turn.start, cascades_early, &busy) {
                 // The tasks of the tick before may change what comes first.
@@ -131,12 +125,13 @@ impl Engine {
                 TurnAction::End if turn.hand_over_deferred(Tick::NEVER) => continue,
                 TurnAction::End => return Step::Done,
             };
-            // A source that has gone has offered that nothing is pending.
+            // The source has gone, and has offered that nothing is pending.
             let Some(source) = self.sources.get(shard.source) else { continue };
             if let Some(expired) = source.flush(shard.ordinal as usize, turn) {
                 return Step::Flushed(expired);
             }
-            // In virtual time it comes first all the same, so that the ticks keep their order.
+            // In virtual time the shard comes first all the same, so that the ticks keep their
+            // order.
             if !either_in_models(time.clock.as_manual().is_none()) {
                 return Step::Busy;
             }
@@ -144,8 +139,8 @@ impl Engine {
         }
     }
 
-    /// Returns what the listener of this number has to wait for before it takes a turn; `waker`
-    /// wakes it if that changes.
+    /// Returns what a listener has to wait for before it takes a turn; `waker` wakes it if that
+    /// changes.
     pub(crate) fn listen(&self, number: u64, waker: &Waker) -> Awaited {
         self.trim_until_due();
         let TimerContext { time, delay_queue, .. } = &*self.context;
@@ -154,15 +149,15 @@ impl Engine {
         awaited
     }
 
-    /// Takes the buckets that hold only what was cancelled off the front of the shards, unless
-    /// something is due: that comes first, and a turn takes them off as well.
+    /// Removes buckets of cancelled timers from the front, unless something is due: a turn removes
+    /// them too.
     fn trim_until_due(&self) {
         let TimerContext { time, delay_queue, .. } = &*self.context;
         while !delay_queue.is_due(time.present()) && self.trim() {}
     }
 
-    /// Takes what was cancelled off the front of the shard that comes first. Does bounded work, and
-    /// returns whether there may be more.
+    /// Removes cancelled timers from the front of the first shard. Does bounded work, and returns
+    /// whether there may be more.
     fn trim(&self) -> bool {
         let Some(ShardId { source, ordinal, .. }) = self.context.delay_queue.first() else {
             return false;
@@ -177,13 +172,11 @@ impl Engine {
         Some(time.instant_of_tick(self.next_tick()?).max(time.clock.now()))
     }
 
-    /// Returns when the bucket that comes first has to be flushed; after a stop none is.
     fn next_tick(&self) -> Option<Tick> {
         while self.trim() {}
         self.context.delay_queue.next_tick()
     }
 
-    /// Returns how much is pending, in all sources together.
     pub(crate) fn len(&self) -> usize {
         let sources = self.sources.all();
         sources.values().flat_map(|source| source.shards()).map(AnyShard::len).sum()
@@ -199,7 +192,6 @@ impl Engine {
         stats
     }
 
-    /// Returns a snapshot of the levels of all sources together.
     pub(crate) fn snapshot(&self, shards: usize) -> Snapshot {
         let mut snapshot = Snapshot::new(shards);
         let now: Nanos = self.context.time.now();
@@ -209,8 +201,7 @@ impl Engine {
         snapshot
     }
 
-    /// Closes all sources: nothing can be added any more. Ends the waits of listeners that may wait
-    /// for that.
+    /// Closes all sources. Ends the waits of listeners that may wait for that.
     pub(crate) fn close(&self) {
         self.sources.close();
         self.context.stop();
@@ -229,7 +220,7 @@ impl OnClock for Engine {
     }
 
     fn next(&self) -> Option<Nanos> {
-        // Nested deeper, `advance_clock` expires nothing, whatever is due.
+        // Nested deeper, `advance_clock` expires nothing.
         let tick = if Turn::is_nested_too_deep() { None } else { self.next_tick() };
         tick.map(|tick| self.context.time.elapsed_at(tick))
     }
@@ -243,9 +234,8 @@ impl OnClock for Engine {
     }
 }
 
-/// A note that this thread holds an entry of a keyed timer, until it is dropped. From there,
-/// advancing the clock would wait for its own thread: for ever in release builds, and with a panic
-/// in debug builds.
+/// Notes that this thread holds an entry of a keyed timer. Advancing the clock would then wait for
+/// its own thread: for ever in release builds, with a panic in debug builds.
 #[derive(Debug)]
 pub(crate) struct Holding;
 
@@ -268,26 +258,22 @@ impl Drop for Holding {
     }
 }
 
-/// Returns whether the calling thread is the reaper of any timer.
 pub(crate) fn is_reaper() -> bool {
     IS_REAPER.with(Cell::get)
 }
 
-/// A running reaper thread.
 pub(crate) struct Reaper {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// How long the reaper pauses after a panic: long enough that a round which panics every time costs
-/// next to nothing, and short enough that a thread which waits for the reaper's end hardly notices.
+/// How long the reaper pauses after a panic: constant panics cost next to nothing, and a thread
+/// that joins the reaper hardly notices.
 const REST: Duration = Duration::from_millis(100);
 
 impl Reaper {
-    /// Starts a thread with the timer's name that advances the clock until the timer is stopped.
-    ///
-    /// What the crate calls is contained where it is called. A panic that comes as far as this is
-    /// that of a user's `Drop`, or of a clock: it is counted and reported, and after a pause the
-    /// reaper goes on.
+    /// Starts a thread with the timer's name that advances the clock until the timer is stopped. A
+    /// panic that reaches its loop, that of a user's `Drop` or of a clock, is counted and reported;
+    /// after a pause the reaper goes on.
     pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Self> {
         let engine = Arc::clone(engine);
         let builder = thread::Builder::new().name(engine.context.name.to_string());
@@ -310,13 +296,12 @@ impl Reaper {
         Ok(Reaper { thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits until the thread has ended; the timer was stopped. Does not wait on a reaper, this one
-    /// or another.
+    /// Waits until the thread of a stopped timer has ended. Does not wait on any reaper's thread.
     pub(crate) fn join(&self) {
         if is_reaper() {
             return;
         }
-        // Held while joining: other threads that join also wait for the thread's end.
+        // Held while joining, so that other joins also wait for the thread's end.
         let mut thread = self.thread.lock();
         if let Some(thread) = thread.take() {
             let _ = thread.join(); // It contains every panic.

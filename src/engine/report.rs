@@ -1,8 +1,8 @@
-//! Reports: `tracing` events on cold paths, or nothing without the `tracing` feature. This is also
-//! the only place where panics end.
+//! Reports: `tracing` events on cold paths, or nothing without the `tracing` feature. The only
+//! place where panics end.
 //!
-//! Never called under a lock, because a subscriber is user code. So is a panic's payload, whose
-//! drop may panic. No function here panics, whatever these do.
+//! Never called under a lock: subscribers and the drop of a panic's payload are user code. No
+//! function here panics.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,8 +31,8 @@ pub(crate) fn quietly(report: impl FnOnce()) {
     }
 }
 
-/// Reports the payload of a panic in user code, and the timer that called the code, where that is
-/// known. For a [`Worker`](crate::Worker), the thread's name gives the same information.
+/// Reports a panic in user code, and the timer that called the code, if known. A
+/// [`Worker`](crate::Worker)'s thread name gives the same information.
 fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -42,9 +42,8 @@ fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     discard(panic);
 }
 
-/// Drops the payload of a panic. That may panic with a payload whose drop panics, and so on. After
-/// a few attempts the rest is leaked, because it cannot be dropped. A type that does this once does
-/// it by mistake, so any bound is good enough.
+/// Drops the payload of a panic. The drop may panic with a payload whose drop panics, and so on:
+/// after a few attempts the rest is leaked.
 fn discard(mut panic: Box<dyn Any + Send>) {
     for _ in 0..4 {
         match catch_unwind(AssertUnwindSafe(|| drop(panic))) {

@@ -1,10 +1,10 @@
 //! The source: shards of one kind, and what becomes of the entries that expire in them.
 //!
-//! A timer's entries, keyed timers, purgatories and sleeping futures are sources. A turn knows
-//! neither what lies in their shards nor where it goes: it only says which shard comes first.
+//! A timer's entries, keyed timers, purgatories and sleeping futures are sources. A turn only says
+//! which shard comes first.
 //!
-//! On a seeded clock, what expires in the same tick is handed over one by one, in an order that the
-//! seed decides, once all of it was taken out. So sources leave that to the turn.
+//! On a seeded clock, a turn collects what expires in the same tick, and hands it over one by one
+//! in an order that the seed decides.
 
 use crate::engine::delay_queue::TurnStart;
 use crate::engine::manual_clock::ManualClock;
@@ -19,56 +19,48 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
-/// Shards of one kind; see the [module](self).
+/// Shards of one kind.
 pub(crate) trait Source: Send + Sync {
-    /// Flushes a batch of a shard's bucket that comes first, and hands over what expired, with no
-    /// lock held. Returns how much that was; `None` if another thread holds the shard.
+    /// Flushes a batch of a shard's first bucket, and hands over what expired with no lock held.
+    /// Returns the number; `None` if another thread holds the shard.
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize>;
 
-    /// Returns a shard; `None` from the number of shards on.
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard>;
 
-    /// Adds what was counted outside of the shards; by default, nothing is. A source that counts
-    /// there is never removed.
+    /// Adds the counts from outside the shards. A source that has such counts is never removed.
     fn count(&self, _: &mut Stats) {}
 
-    /// Drops what is left when the source was removed; by default, nothing is.
+    /// Drops what is left when the source was removed.
     fn clear(&self) {}
 
-    /// Checks every shard, and panics if one is broken.
     fn assert_invariants(&self);
 }
 
 impl dyn Source {
-    /// Returns all shards.
     pub(crate) fn shards(&self) -> impl Iterator<Item = &dyn AnyShard> {
         (0..).map_while(|ordinal| self.shard(ordinal))
     }
 }
 
-/// The maximum nesting of turns on one thread: a task may advance the clock, whose tasks may do the
-/// same, and so on. It bounds the stack that this takes, however much is due.
+/// The maximum nesting of turns on one thread, where tasks advance the clock. Bounds the stack.
 const MAX_NESTED: u32 = 8;
 
 thread_local! {
-    /// The nesting depth of turns on this thread.
     static TURNS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A turn that is under way, as far as the sources take part in it.
+/// A turn that is under way, as sources see it.
 pub(crate) struct Turn<'a> {
     pub(crate) start: TurnStart,
-    /// Whether something was cascaded before it had to be.
+    /// Whether a bucket was cascaded early.
     pub(crate) has_cascaded: bool,
-    /// The clock, if it is seeded.
     seeded: Option<&'a ManualClock>,
-    /// What expired in `tick` and was not handed over yet; only on a seeded clock.
+    /// What expired in `tick` and waits to be handed over; only on a seeded clock.
     deferred: Vec<Box<dyn FnOnce()>>,
     tick: Tick,
 }
 
 impl<'a> Turn<'a> {
-    /// Begins a turn, unless there is nothing to do.
     pub(crate) fn begin(context: &'a TimerContext) -> Option<Self> {
         let start = context.delay_queue.begin_turn(context.time.present())?;
         TURNS.with(|turns| turns.set(turns.get() + 1));
@@ -77,7 +69,6 @@ impl<'a> Turn<'a> {
         Some(Turn { start, has_cascaded: false, seeded, deferred, tick })
     }
 
-    /// Returns whether this thread may not begin another turn.
     pub(crate) fn is_nested_too_deep() -> bool {
         TURNS.with(Cell::get) >= MAX_NESTED
     }
@@ -94,17 +85,17 @@ impl<'a> Turn<'a> {
         self.seeded.is_some()
     }
 
-    /// Hands over what was deferred, in the order of the seed, unless the `next` flush is one of
-    /// the same tick. Returns whether there was anything.
+    /// Hands over what was deferred, in the order of the seed, unless the `next` flush is of the
+    /// same tick. Returns whether there was anything.
     pub(crate) fn hand_over_deferred(&mut self, next: Tick) -> bool {
         let Some(clock) = self.seeded.filter(|_| self.tick != next) else { return false };
         self.tick = next;
         let mut deferred = mem::take(&mut self.deferred);
         let was_any = !deferred.is_empty();
-        // Each time any of those that are left, all with the same chance.
+        // Each of the rest has the same chance.
         while !deferred.is_empty() {
             let nth = clock.below(deferred.len());
-            // What the executor does is contained; here is the drop of what it has refused.
+            // The executor's panics are contained; this is the drop of a refused task.
             catch_panic(deferred.swap_remove(nth));
         }
         was_any
@@ -112,13 +103,12 @@ impl<'a> Turn<'a> {
 }
 
 impl Drop for Turn<'_> {
-    /// Also where what was handed over panics.
+    /// Also after a panic.
     fn drop(&mut self) {
         TURNS.with(|turns| turns.set(turns.get() - 1));
     }
 }
 
-/// The sources of a timer.
 #[derive(Default)]
 pub(crate) struct Sources(Mutex<State>);
 
@@ -126,16 +116,14 @@ pub(crate) struct Sources(Mutex<State>);
 struct State {
     /// By number; no number is given twice.
     sources: BTreeMap<u64, Arc<dyn Source>>,
-    /// How many numbers were given.
     numbers: u64,
-    /// What those have counted that have gone.
+    /// The counts of sources that have gone.
     departed: Counters,
-    /// Whether sources that register from now on have to be closed as well.
+    /// Whether sources that register from now on are closed at once.
     closed: bool,
 }
 
 impl Sources {
-    /// Registers a source, which `make` creates from its number.
     pub(crate) fn register<S: Source + 'static>(
         &self,
         make: impl FnOnce(u64) -> Arc<S>,
@@ -147,14 +135,14 @@ impl Sources {
         let source = make(number);
         let registered: Arc<dyn Source> = Arc::clone(&source) as _;
         self.0.lock().sources.insert(number, Arc::clone(&registered));
-        // A thread that closes the sources from here on finds this one.
+        // A thread that closes the sources after this finds this one.
         if self.is_closed() {
             registered.shards().for_each(AnyShard::close);
         }
         (number, source)
     }
 
-    /// Removes a source. Nothing may be left in its shards but what somebody still holds.
+    /// Removes a source, in whose shards only what somebody still holds may be left.
     pub(crate) fn remove(&self, number: u64) {
         let Some(source) = self.get(number) else { return };
         let mut counters = Counters::default();
@@ -168,12 +156,11 @@ impl Sources {
         self.0.lock().sources.get(&number).cloned()
     }
 
-    /// Returns the sources by number, to be used without the lock.
     pub(crate) fn all(&self) -> BTreeMap<u64, Arc<dyn Source>> {
         self.0.lock().sources.clone()
     }
 
-    /// Returns what all sources have counted together, and those that have gone.
+    /// Returns the counts of all sources, also of those that have gone.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         let mut counted = Vec::new();
@@ -184,7 +171,7 @@ impl Sources {
             counted.push((number, counters, pending));
         }
         let state = self.0.lock();
-        // One that has left meanwhile may have been counted in part, and was counted as it left.
+        // A source that left meanwhile was counted as it left.
         counted.retain(|(number, ..)| state.sources.contains_key(number));
         stats.absorb(&state.departed, 0);
         drop(state);
@@ -194,7 +181,6 @@ impl Sources {
         stats
     }
 
-    /// Closes all sources: nothing can be added any more.
     pub(crate) fn close(&self) {
         self.0.lock().closed = true;
         for source in self.all().values() {
@@ -202,12 +188,11 @@ impl Sources {
         }
     }
 
-    /// Returns whether `close` was called.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.lock().closed
     }
 
-    /// Forgets the sources. A listener may keep the engine for longer, but not the user's code.
+    /// Forgets the sources: a listener may keep the engine for longer, but not the user's code.
     pub(crate) fn forget(&self) {
         let sources = mem::take(&mut self.0.lock().sources);
         drop(sources);

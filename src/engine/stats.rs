@@ -9,8 +9,7 @@ use std::time::Duration;
 
 /// What a timer has done since it was built: [`Timer::stats`](crate::Timer::stats).
 ///
-/// Every timer that was added is pending, expired, cancelled or returned by `shutdown`:
-/// `added == pending + expired + cancelled + returned`, as soon as no call is under way.
+/// Whenever no call is under way, `added == pending + expired + cancelled + returned`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,38 +30,36 @@ pub struct Stats {
     pub name: String,
     /// Timers that were added.
     pub added: u64,
-    /// Timers that were cancelled before they expired.
+    /// Timers that were cancelled.
     pub cancelled: u64,
-    /// Deadlines that were moved: by `reschedule`, `touch`, or the `add` of a key that is there.
+    /// Deadlines that were moved: by `reschedule`, `touch`, or the `add` of a present key.
     pub rescheduled: u64,
-    /// Timers that expired: were handed to the executor, or refused by it.
+    /// Timers that expired: handed to the executor, or refused by it.
     pub expired: u64,
     /// Expired tasks that the executor refused.
     pub refused: u64,
-    /// Those of them that were dropped, because the timer has no `on_refused`: they never ran.
+    /// Refused tasks that were dropped, because the timer has no `on_refused`.
     pub dropped: u64,
     /// Panics of the user's code that were contained: of tasks, also on a
     /// [`Worker`](crate::Worker); of executors and `on_refused`; of
-    /// [`Periodic`](crate::periodic::Periodic) runs; of wakers; and of a `Drop` or a clock, where
-    /// the reaper's loop meets it. Those of a purgatory's operations are in
-    /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked); those of code that the
-    /// executor has handed on are where that runs.
+    /// [`Periodic`](crate::periodic::Periodic) runs; of wakers; and of a `Drop` or a clock in the
+    /// reaper's loop. Not counted here: panics of operations, which are in
+    /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked), and of code that the
+    /// executor has handed on.
     pub panicked: u64,
     /// Timers that wait for their deadline.
     pub pending: usize,
-    /// Timers that `shutdown` returned, or dropped because they were closures of a timer with its
-    /// own type of task.
+    /// Timers that `shutdown` returned; also the closures that it dropped.
     pub returned: u64,
-    /// How often a timer was moved from an overflow wheel to a finer one.
+    /// Moves of a timer from an overflow wheel to a finer one.
     pub cascaded: u64,
-    /// How often a thread that waited in `advance_clock`, the reaper for example, woke up.
+    /// Wake-ups of threads that waited in `advance_clock`, the reaper for example.
     pub wakeups: u64,
     /// By how much timers expired after their deadline.
     pub lateness: Lateness,
 }
 
 impl Stats {
-    /// Adds what shards have counted while no call was under way there.
     pub(crate) fn absorb(&mut self, counters: &Counters, pending: usize) {
         self.added += pending as u64 + counters.expired + counters.cancelled + counters.returned;
         self.cancelled += counters.cancelled;
@@ -87,8 +84,7 @@ impl fmt::Display for Stats {
     }
 }
 
-/// The content of a timer's wheels at one moment, as returned by
-/// [`Timer::snapshot`](crate::Timer::snapshot).
+/// The content of a timer's wheels at one moment: [`Timer::snapshot`](crate::Timer::snapshot).
 ///
 /// ```
 /// use std::time::Duration;
@@ -104,10 +100,10 @@ impl fmt::Display for Stats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The levels that exist, finest first, over all shards. [Keyed timers](crate::keyed) have
-    /// wheels of their own, with fewer slots, and so levels of their own.
+    /// The levels that exist, finest first, over all shards. The wheels of [keyed
+    /// timers](crate::keyed) have fewer slots, and so levels of their own.
     pub levels: Vec<LevelSnapshot>,
-    /// How many shards the timer has.
+    /// The number of the timer's shards.
     pub shards: usize,
 }
 
@@ -116,7 +112,6 @@ impl Snapshot {
         Snapshot { levels: Vec::new(), shards }
     }
 
-    /// Adds the levels of a wheel and their armed buckets, as they are at `now`.
     pub(crate) fn absorb<T>(&mut self, wheel: &TimingWheel<T>, now: Nanos) {
         let TimingWheel { length, levels, .. } = wheel;
         let tick_of = |level| length.start_of(Tick(levels.span_of(level)));
@@ -126,7 +121,7 @@ impl Snapshot {
             let entries: usize = buckets.iter().map(|bucket| bucket.len()).sum();
             let level = levels.level_of(bucket as usize);
             let wait = Duration::from_nanos(length.start_of(tick).since(now).0);
-            // The wheel's time may have passed `now` since.
+            // The wheel's time may have passed `now`.
             let span = levels.span_of(level);
             let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
             let ahead = ahead.min(levels.size() - 1);
@@ -141,8 +136,6 @@ impl Snapshot {
         }
     }
 
-    /// Returns the row for such levels, after adding it if there is none. Rows are ordered by their
-    /// ticks.
     fn level(&mut self, level: usize, tick: Nanos, wheel_size: usize) -> &mut LevelSnapshot {
         let tick = Duration::from_nanos(tick.0);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
@@ -169,19 +162,18 @@ impl Snapshot {
 pub struct LevelSnapshot {
     /// 0 for the wheel that fires, 1 for the first overflow wheel, ...
     pub level: usize,
-    /// How much time a slot spans.
+    /// The time that a slot spans.
     pub tick: Duration,
-    /// How many slots the wheel has in each shard.
+    /// The number of the wheel's slots in each shard.
     pub wheel_size: usize,
     /// Buckets that are in the delay queue.
     pub armed_buckets: usize,
     /// Entries in these buckets. Cancelled ones count until they are swept out.
     pub entries: usize,
-    /// The time from now until the first of these buckets has to be flushed; zero if it is due.
+    /// The time until the first of these buckets must be flushed; zero if it is due.
     pub next_expiration: Option<Duration>,
-    /// The entries by slot: first those of the slot that the present is in, with whatever is due,
-    /// then those of the slots ahead of it. Ends with the last slot that has a bucket, so there are
-    /// at most `wheel_size`.
+    /// The entries by slot: first the slot of the present, with whatever is due, then the slots
+    /// ahead, up to the last slot that has a bucket: at most `wheel_size`.
     pub slots: Vec<usize>,
 }
 
@@ -220,7 +212,6 @@ mod tests {
     use super::*;
     use crate::wheel::tick::{Due, TickLength};
 
-    /// The wheel's time has gone on since the present was read.
     #[test]
     fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
         let mut wheel = TimingWheel::new(TickLength::new(1), 4, Tick(1_000), Nanos::NEVER);
