@@ -1,18 +1,16 @@
 //! The lock facade: the few primitives through which the crate's threads share memory.
 //!
-//! The crate's locks, condition variables and threads come from this module, so that a
-//! schedule-exploring model checker can drive the shipped code. With `--cfg tickwheel_model` they
-//! are shuttle's, otherwise the standard library's. Such checkers do not model time-outs. In a
-//! model, [`Condvar::wait`] waits without end, and a wait that no thread ends is reported as
-//! a lost wake-up, which it is.
+//! The crate's locks, condition variables and threads come from this module, so that a model
+//! checker can drive the shipped code. With `--cfg tickwheel_model` they are shuttle's, otherwise
+//! std's. In a model, [`Condvar::wait`] waits without end: a wait that no thread ends is a lost
+//! wake-up, and is reported as such.
 //!
 //! # Which mutex
 //! [`HotMutex`] is std's. It guards what adding threads and the reaper lock all the time: the
-//! shards and the delay queue. A contended mutex of parking_lot yields up to seven times before it
-//! parks. On Linux a yield costs the thread its slice: the reaper, which meets locks that adders
-//! hold half of the time, was 25 ms late where a thread that only sleeps was 0.06 ms late. std's
-//! mutex spins a little and then waits in the kernel; uncontended the two cost the same. [`Mutex`]
-//! is parking_lot's, and guards everything else.
+//! shards and the delay queue. [`Mutex`] is parking_lot's, and guards everything else. A contended
+//! mutex of parking_lot yields up to seven times before it parks. On Linux a yield costs the thread
+//! its slice: the reaper, which meets locks that adders hold half of the time, was 25 ms late where
+//! a thread that only sleeps was 0.06 ms late. Uncontended the two cost the same.
 
 #[cfg(tickwheel_model)]
 use shuttle::sync as base;
@@ -30,9 +28,8 @@ pub(crate) use shuttle::{sync::atomic, thread, thread_local};
 #[cfg(not(tickwheel_model))]
 pub(crate) use std::{sync::atomic, thread, thread_local};
 
-/// A mutex that never yields; without poisoning, because no user code that runs under it leaves
-/// anything half changed, and after a panic of the crate's own code the timer had better remain
-/// usable.
+/// A mutex that never yields. Not poisoned by panics: no user code under it leaves anything half
+/// changed, and the timer should remain usable.
 #[derive(Debug, Default)]
 pub(crate) struct HotMutex<T>(base::Mutex<T>);
 
@@ -48,7 +45,6 @@ impl<T> HotMutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock, unless another thread holds it.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<HotMutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -64,7 +60,7 @@ impl<T> HotMutex<T> {
     }
 }
 
-/// A mutex for what nobody hammers.
+/// A mutex for what is seldom contended.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(QuietMutex<T>);
 
@@ -73,7 +69,7 @@ type QuietMutex<T> = HotMutex<T>;
 #[cfg(not(tickwheel_model))]
 type QuietMutex<T> = parking_lot::Mutex<T>;
 
-// As std's, and for the same reason: who looks into it after a panic finds nothing half changed.
+// As std's: a panic leaves nothing half changed.
 impl<T> UnwindSafe for Mutex<T> {}
 impl<T> RefUnwindSafe for Mutex<T> {}
 
@@ -96,7 +92,6 @@ impl<T> Mutex<T> {
 pub(crate) struct Condvar(base::Condvar);
 
 impl Condvar {
-    /// Waits to be woken, but not beyond `until`.
     pub(crate) fn wait<'a, T>(
         &self,
         guard: HotMutexGuard<'a, T>,
@@ -115,8 +110,7 @@ impl Condvar {
     }
 }
 
-/// Returns how many threads can run at once. In models this is one, so that they are the same on
-/// every machine.
+/// Returns how many threads can run at once. In models this is one, on every machine.
 pub(crate) fn parallelism() -> usize {
     if cfg!(tickwheel_model) {
         return 1;
@@ -124,7 +118,7 @@ pub(crate) fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Sleeps for so long. In models, lets another thread go on first.
+/// Sleeps for `time`. In models, lets another thread go on first.
 pub(crate) fn nap(time: Duration) {
     if cfg!(tickwheel_model) {
         return thread::yield_now();
@@ -132,7 +126,7 @@ pub(crate) fn nap(time: Duration) {
     thread::sleep(time);
 }
 
-/// Returns `choice`. In models, returns a random choice, so that the schedules cover both.
+/// Returns `choice`; in models a random choice, so that the schedules cover both.
 pub(crate) fn either_in_models(choice: bool) -> bool {
     #[cfg(tickwheel_model)]
     let choice =
@@ -141,18 +135,17 @@ pub(crate) fn either_in_models(choice: bool) -> bool {
 }
 
 thread_local! {
-    // Has no destructor: it costs no check, and can be read until the thread has ended.
+    // Without a destructor, so that it costs no check, and can be read until the thread has ended.
     static HOME: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns the number of the shard to which the calling thread adds; the caller divides it by the
-/// number of shards, a power of two.
+/// Returns the number of the shard to which the calling thread adds, to be divided by the number of
+/// shards, a power of two.
 ///
-/// Each thread has two shards to itself, as far as there are enough, and adds to one of them. When
-/// it meets another thread there, which cancels what it has added, it changes to its other shard,
-/// and leaves the first one to the others with the timers that they know. So neither contends for
-/// the other's lock, or for the cache lines behind it. (With a single shard for each thread,
-/// cancels from other threads take 175 ns instead of 115.)
+/// Each thread has two shards, as far as there are enough. When it meets another thread in one,
+/// which cancels its timers, it changes to its other shard. So neither contends for the other's
+/// lock or cache lines. With a single shard for each thread, cancels from other threads take 175 ns
+/// instead of 115.
 #[inline]
 pub(crate) fn home() -> usize {
     let home = HOME.with(Cell::get);
@@ -166,7 +159,7 @@ fn take_home() -> usize {
     let number = 2 + 2 * usize::from(shuttle::current::me());
     #[cfg(not(tickwheel_model))]
     let number = {
-        /// Relaxed: the numbers order nothing. After 2^63 threads they come again.
+        /// Relaxed: the numbers order nothing.
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(2);
         NEXT.fetch_add(2, atomic::Ordering::Relaxed).max(2)
     };
@@ -174,7 +167,7 @@ fn take_home() -> usize {
     number
 }
 
-/// Has the calling thread add to its other shard from now on.
+/// Makes the calling thread add to its other shard from now on.
 #[cold]
 pub(crate) fn change_home() {
     let other = home() ^ 1;
