@@ -344,8 +344,8 @@ async fn a_page_of_timers_reads_one_of_each_slot_and_itself() {
     let sql = "SELECT max((p[1]::numeric + coalesce(p[3], '0')::numeric) * p[2]::numeric)::text
         FROM regexp_split_to_table(pg_read_file(pg_current_logfile()), ' LOG: ') AS told,
         regexp_matches(told, ' on timer[^\\n]*actual rows=([0-9.]+) loops=([0-9]+)[^\\n]*'
-            || '(?:\\n[^\\n]*(?:Filter|Cond): \\([^\\n]*)*(?:\\n[^\\n]*Removed[^\\n:]*: ([0-9]+))?',
-            'g') AS p
+            || '(?:\\n[^\\n]*(?:Filter|Cond): \\([^\\n]*)*'
+            || '(?:\\n[^\\n]*Removed[^\\n:]*: ([0-9]+))?', 'g') AS p
         WHERE told ~ 'starts_with'";
     let most: String = look(&client, sql).await[0].get(0);
     assert!(most.parse::<f64>().unwrap() <= f64::from(1_024 + 2 * PAGE), "{most}");
