@@ -1,5 +1,5 @@
-//! What the public types and errors print: each names itself, in a line or a few however many timers
-//! there are, and none shows, asks or locks what a user has put into it.
+//! What the public types and errors print: each names itself, in a line or a few however many
+//! timers there are, and none shows, asks or locks what a user has put into it.
 
 #[path = "common/idle.rs"]
 mod idle;
