@@ -35,7 +35,6 @@ async fn postgres() {
     many_nodes_start_at_once_on_an_empty_database(&server).await;
     a_newer_schema_is_refused(&server).await;
     transactions_take_timers_along(&server).await;
-    an_effect_and_its_acknowledgement_are_one(&server).await;
     a_cut_connection_and_a_crash_lose_nothing(&server).await;
     a_dead_node_is_taken_over(&server).await;
     who_is_about_to_leave_shares_no_more_and_tells_what_it_gives_up(&server).await;
@@ -105,74 +104,6 @@ async fn transactions_take_timers_along(server: &Server) {
     assert_eq!(next(&mut fired).await.key.unwrap(), "committed");
     assert_eq!(node.cancel("rolled back").await.unwrap(), Cancelled::Unknown);
     assert_eq!(node.stats().scheduled, 2, "the node is not told of the rollback");
-}
-
-/// A handler takes so long that another node claims its timer, and ends it; here that is done by
-/// hand.
-/// Seen to fail: nothing else on PostgreSQL noticed an acknowledgement without a fence.
-async fn an_effect_and_its_acknowledgement_are_one(server: &Server) {
-    let mut client = client(server).await;
-    let retry = Outcome::RetryAt(Duration::ZERO.into(), String::new());
-    for outcome in [Outcome::Done, retry, Outcome::Dead("".into())] {
-        let timer = Timer::builder().start().unwrap();
-        let (sender, mut fired) = unbounded_channel();
-        let (end, ended) = tokio::sync::watch::channel(false);
-        let handler = move |due: Due| {
-            let (sender, mut ended, outcome) = (sender.clone(), ended.clone(), outcome.clone());
-            async move {
-                sender.send(due).unwrap();
-                ended.wait_for(|ended| *ended).await.unwrap();
-                outcome
-            }
-        };
-        let (name, key) = (name(), name());
-        let node = Durable::postgres(server.config()).namespace(name);
-        let node = node.start(&timer, handler).await.unwrap();
-        node.schedule(Entry::keyed(&key, Duration::ZERO, "x")).await.unwrap();
-        let due = next(&mut fired).await;
-        let claim_again = "UPDATE tickwheel.timer SET claim = claim + 1 WHERE key = $1";
-        assert_eq!(client.execute(claim_again, &[&key]).await.unwrap(), 1);
-        let answer = due.ack_in(&client.transaction().await.unwrap()).await;
-        assert!(matches!(answer, Err(Error::Fenced)));
-        end.send(true).unwrap();
-        node.drain().await;
-        let sql = "SELECT claim <> 0 FROM tickwheel.timer WHERE key = $1";
-        assert!(client.query_one(sql, &[&key]).await.unwrap().get::<_, bool>(0));
-        client.execute("DELETE FROM tickwheel.timer WHERE key = $1", &[&key]).await.unwrap();
-        let answer = due.ack_in(&client.transaction().await.unwrap()).await;
-        assert!(matches!(answer, Err(Error::Fenced)));
-    }
-    client.batch_execute("CREATE TABLE effect (n int)").await.unwrap();
-    effects_happen_once(server).await;
-}
-
-/// Checks a handler that commits its effect and the acknowledgement, and then returns `RetryAt`, as
-/// if the answer to its commit had been lost: nothing is left to retry.
-async fn effects_happen_once(server: &Server) {
-    let timer = Timer::builder().start().unwrap();
-    let config = server.config();
-    let (sender, mut ran) = unbounded_channel();
-    let handler = move |due: Due| {
-        let (config, sender) = (config.clone(), sender.clone());
-        async move {
-            let mut client = connect(&config).await.unwrap();
-            let transaction = client.transaction().await.unwrap();
-            transaction.batch_execute("INSERT INTO effect VALUES (2)").await.unwrap();
-            due.ack_in(&transaction).await.unwrap();
-            transaction.commit().await.unwrap();
-            sender.send(()).unwrap();
-            Outcome::RetryAt(Duration::ZERO.into(), String::new())
-        }
-    };
-    let node = Durable::postgres(server.config()).namespace(name());
-    let node = node.start(&timer, handler).await.unwrap();
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
-    ran.recv().await.unwrap();
-    node.drain().await;
-    let effects = client(server).await;
-    let effects = effects.query_one("SELECT count(*) FROM effect WHERE n = 2", &[]).await.unwrap();
-    assert_eq!(effects.get::<_, i64>(0), 1);
-    assert!(ran.try_recv().is_err());
 }
 
 async fn a_cut_connection_and_a_crash_lose_nothing(server: &Server) {

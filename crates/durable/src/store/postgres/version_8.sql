@@ -36,3 +36,17 @@ BEGIN
     END IF;
     RETURN first;
 END $$;
+
+-- Ends a timer that a handler has, in the transaction of its effect. Refused, so that the effect is
+-- rolled back, where the timer is another's by now, or has ended.
+CREATE FUNCTION tickwheel.ack(namespace text, partition int, due bigint, id bigint, epoch bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM tickwheel.timer t
+        WHERE t.slot = (SELECT 1024 * n.id + ack.partition FROM tickwheel.namespace n
+            WHERE n.name = ack.namespace)
+        AND t.due = ack.due AND t.id = ack.id AND t.claim = ack.epoch AND t.claim <> 0;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the timer is another''s by now, or has ended' USING ERRCODE = 'TW001';
+    END IF;
+END $$;
