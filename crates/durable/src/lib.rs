@@ -21,6 +21,9 @@ mod entry;
 mod models;
 mod node;
 mod series;
+#[cfg(feature = "postgres")]
+#[doc = include_str!("sql.md")]
+pub mod sql {}
 pub mod store;
 
 /// The locks and tasks of a node: std's and tokio's. With `--cfg tickwheel_model` the code that is
