@@ -19,7 +19,7 @@ pub(crate) struct Counters {
 impl Counters {
     pub(crate) fn record_expired(&mut self, late: Nanos) {
         self.expired += 1;
-        self.lateness.record(late);
+        self.lateness.record_nanos(late);
     }
 
     pub(crate) fn absorb(&mut self, other: &Counters) {
@@ -46,7 +46,14 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    fn record(&mut self, late: Nanos) {
+    /// Counts a time, of at most 584 years.
+    ///
+    /// For a histogram of your own: how late a worker begins, say.
+    pub fn record(&mut self, late: Duration) {
+        self.record_nanos(Nanos::of(late));
+    }
+
+    fn record_nanos(&mut self, late: Nanos) {
         let bar = (late.0 | 1).ilog2() as usize;
         self.reach(bar + 1);
         self.bars[bar] += 1;

@@ -377,7 +377,7 @@ impl<S: Store> Durable<S> {
     /// Returns what this node has done, and how it stands. Costs little.
     pub fn stats(&self) -> Stats {
         let Node { counters, window, slots, .. } = &*self.inner.node;
-        let counted = *counters.lock(); // Before: what counts as done is in flight no more.
+        let counted = counters.lock().clone(); // Before: what counts as done is in flight no more.
         Stats {
             near: window.near() as u64,
             ready: window.ready.len() as u64,

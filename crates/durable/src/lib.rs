@@ -55,7 +55,7 @@ pub use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Paused, Pending, Scheduled, Search,
     Token, Touched, When,
 };
-pub use crate::node::stats::{Lateness, Stats};
+pub use crate::node::stats::Stats;
 pub use crate::series::{Missed, Series};
 #[doc(inline)]
 pub use crate::store::StoreTime;

@@ -238,9 +238,6 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
         gauges(encoder, &name, help, samples)?;
     }
     let help = "By how much handlers of durable timers were called after their time.";
-    let lateness = nodes.iter().map(|node| {
-        let lateness = node.1.lateness;
-        (label(node), LatenessFigures::new(lateness.sum(), lateness.bars()))
-    });
+    let lateness = nodes.iter().map(|node| (label(node), LatenessFigures::new(&node.1.lateness)));
     histograms(encoder, "tickwheel_durable_lateness", help, lateness)
 }

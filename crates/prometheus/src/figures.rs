@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tickwheel::{LevelSnapshot, Snapshot, Stats, purgatory};
+use tickwheel::{Lateness, LevelSnapshot, Snapshot, Stats, purgatory};
 
 /// What [`Metrics::figures`](crate::Metrics::figures) has read.
 ///
@@ -177,7 +177,7 @@ impl TimerFigures {
             returned: stats.returned,
             cascaded: stats.cascaded,
             wakeups: stats.wakeups,
-            lateness: LatenessFigures::new(stats.lateness.sum(), stats.lateness.bars()),
+            lateness: LatenessFigures::new(&stats.lateness),
             shards: snapshot.shards,
             levels: snapshot.levels.iter().map(LevelFigures::new).collect(),
         }
@@ -198,7 +198,7 @@ impl LevelFigures {
     }
 }
 
-/// The histogram of a timer's [`Lateness`](tickwheel::Lateness).
+/// The histogram of a [`Lateness`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LatenessFigures {
@@ -210,9 +210,9 @@ pub struct LatenessFigures {
 }
 
 impl LatenessFigures {
-    pub(crate) fn new(sum: Duration, bars: impl Iterator<Item = (Duration, u64)>) -> Self {
-        let bars = bars.map(|(up_to, count)| (nanos(up_to), count)).collect();
-        LatenessFigures { sum_ns: nanos(sum), bars }
+    pub(crate) fn new(lateness: &Lateness) -> Self {
+        let bars = lateness.bars().map(|(up_to, count)| (nanos(up_to), count)).collect();
+        LatenessFigures { sum_ns: nanos(lateness.sum()), bars }
     }
 
     /// Returns how many timers were counted.
