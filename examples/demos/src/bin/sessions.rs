@@ -1,18 +1,15 @@
 //! An hour of 10,000 sessions in virtual time, with two outages of the network.
 //!
 //! ```text
-//! cargo run --profile bench -p demos --bin sessions -- --svg ../docs/sessions.svg
+//! cargo run --profile bench -p demos --bin sessions
 //! ```
 //!
 //! Each session sends a heartbeat every half minute and ends after ninety seconds without one. It
 //! begins again with the next one that arrives. All of that is the shipped timer on one thread; the
 //! same seed gives the same hour.
 
-use charts::{COLORS, TEXT};
 use clap::Parser;
-use plotters::prelude::*;
 use std::error::Error;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -35,10 +32,6 @@ struct Options {
     /// Another order of what happens at the same time, and other losses
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-
-    /// Draw how many sessions there are into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
 }
 
 /// What the hour has come to.
@@ -60,9 +53,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         hour.expired,
         start.elapsed().as_secs_f64()
     );
-    if let Some(path) = options.svg {
-        draw(&path, &hour)?;
-    }
     Ok(())
 }
 
@@ -100,41 +90,6 @@ fn lost(elapsed: Duration) -> u64 {
     let during =
         |(from, to, _): &&(u32, u32, u64)| (MINUTE * *from..MINUTE * *to).contains(&elapsed);
     OUTAGES.iter().find(during).map_or(0, |(_, _, lost)| *lost)
-}
-
-fn draw(path: &Path, hour: &Hour) -> Result<(), Box<dyn Error>> {
-    let area = SVGBackend::new(path, (760, 300)).into_drawing_area();
-    let font = |size| ("sans-serif", size).into_font().color(&TEXT);
-    let mut chart = ChartBuilder::on(&area)
-        .caption("10,000 sessions in a simulated hour", font(16))
-        .margin(10)
-        .x_label_area_size(36)
-        .y_label_area_size(56)
-        .build_cartesian_2d(0.0..60.0, 0.0..f64::from(SESSIONS) * 1.15)?;
-    for (from, to, lost) in OUTAGES {
-        let band = [(f64::from(from), 0.0), (f64::from(to), f64::from(SESSIONS) * 1.15)];
-        chart.draw_series([Rectangle::new(band, COLORS[3].mix(0.2).filled())])?;
-        let place = (f64::from(to) + 0.5, f64::from(SESSIONS) * 1.08);
-        let text = format!("\u{2190} {lost} % of the heartbeats are lost");
-        chart.draw_series([Text::new(text, place, font(12))])?;
-    }
-    chart
-        .configure_mesh()
-        .x_desc("minutes")
-        .y_desc("sessions")
-        .x_label_formatter(&|minute| format!("{minute}"))
-        .y_label_formatter(&|sessions| format!("{sessions}"))
-        .label_style(font(12))
-        .axis_style(TEXT)
-        .bold_line_style(TEXT.mix(0.3))
-        .light_line_style(TRANSPARENT)
-        .draw()?;
-    let minutes = |sample| (sample + 1) as f64 * SAMPLE.as_secs_f64() / 60.0;
-    let points = hour.alive.iter().enumerate();
-    let points = points.map(|(sample, alive)| (minutes(sample), *alive as f64));
-    chart.draw_series(LineSeries::new(points, COLORS[0].stroke_width(2)))?;
-    area.present()?;
-    Ok(())
 }
 
 #[cfg(test)]
