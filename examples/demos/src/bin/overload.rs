@@ -1,7 +1,7 @@
 //! Overload: up to ten times more than can be done, and what gives way.
 //!
 //! ```text
-//! cargo run --profile bench -p demos --bin overload -- --svg ../docs/overload.svg
+//! cargo run --profile bench -p demos --bin overload
 //! cargo run --profile bench -p demos --bin overload -- --seconds 1 --check
 //! ```
 //!
@@ -12,7 +12,6 @@
 //! timer is in a ledger. Each measurement is a process of its own, because memory that was used
 //! once is seldom given back.
 
-use charts::{Chart, Line, Scale};
 use clap::{Parser, ValueEnum, value_parser};
 use demos::ledger::{End, Ledger, Request};
 use demos::{peak_resident, progress, rounded, table};
@@ -21,7 +20,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,10 +56,6 @@ struct Options {
     /// Only half of what can be served, ten times as much, and all
     #[arg(long)]
     check: bool,
-
-    /// Draw lateness, refusals and memory against load into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
 
     /// One measurement, in this process
     #[arg(long, hide = true, requires = "load")]
@@ -126,9 +120,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             rows.push(row);
         }
     }
-    if let Some(path) = &options.svg {
-        draw(path, &rows)?;
-    }
     let objects: Vec<_> = rows.iter().filter_map(|row| json!(row).as_object().cloned()).collect();
     // Nobody may be listening any more: the exit status tells all the same.
     let _ = writeln!(io::stdout(), "{}", table(&objects));
@@ -145,41 +136,6 @@ fn in_a_process(options: &Options, place: &str, load: f64) -> Result<Row, Box<dy
         return Err(format!("{place} at {load}: {}", output.status).into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// Draws all but the last load, which is far beyond the others.
-fn draw(path: &Path, rows: &[Row]) -> io::Result<()> {
-    let line = |(place, name): (Place, Option<&str>), value: fn(&Row) -> f64| {
-        let rows = rows.iter().filter(|row| row.place == place && row.load < 11.0);
-        let points = rows.map(|row| (row.load, value(row))).collect();
-        Line { name: name.map(str::to_owned), points }
-    };
-    let lines = |names: [Option<&str>; 2], value: fn(&Row) -> f64| {
-        [Place::Reaper, Place::Worker].into_iter().zip(names).map(|it| line(it, value)).collect()
-    };
-    let refused = |row: &Row| {
-        let refused = row.shed_per_s + row.refused_per_s;
-        100.0 * refused as f64 / (row.load * CAPACITY)
-    };
-    let named = [Some("in place"), Some("on a worker")];
-    let charts = [
-        Chart {
-            title: "Lateness stops at the limit: p99, ms",
-            scale: Scale::Log { least: 1.0 },
-            lines: lines(named, |row| row.late_p99_ms),
-        },
-        Chart {
-            title: "Refusals take the rest: percent",
-            scale: Scale::Linear,
-            lines: lines([None; 2], refused),
-        },
-        Chart {
-            title: "Memory stops too: resident MB",
-            scale: Scale::Linear,
-            lines: lines([None; 2], |row| row.resident_mb),
-        },
-    ];
-    charts::draw(path, &charts)
 }
 
 /// So many turns a second, in the long run.
