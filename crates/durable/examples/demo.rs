@@ -13,7 +13,6 @@ use clap::Parser;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome};
@@ -25,9 +24,6 @@ struct Options {
     /// On a PostgreSQL that is started for this alone, with three nodes; otherwise on a file
     #[arg(long)]
     postgres: bool,
-    /// Draw which node fired when into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
 }
 
 const TIMERS: u64 = 1_000;
@@ -38,6 +34,8 @@ const FIRST: Duration = Duration::from_secs(2);
 const DEATH: Duration = Duration::from_millis(4_500);
 const NEXT: Duration = Duration::from_secs(6);
 const LEASE: Duration = Duration::from_secs(2);
+/// The intervals in which it is counted what fired.
+const BAR: Duration = Duration::from_millis(500);
 /// After how long without any it is said that timers were lost.
 const LOST: Duration = Duration::from_secs(60);
 
@@ -52,7 +50,7 @@ struct Fired {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    let (begun, fired) = if options.postgres {
+    let fired = if options.postgres {
         let server = tokio::task::block_in_place(|| server::Server::start(&[]))?;
         run(|| Durable::postgres(server.config()), 3).await?
     } else {
@@ -62,17 +60,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let again = fired.len() as u64 - TIMERS;
     let latest = fired.iter().map(|fired| fired.late_by).max().unwrap_or_default();
     println!("{TIMERS} timers fired, {again} of them again; the latest was {latest:.1?} late");
-    if let Some(path) = options.svg {
-        std::fs::write(path, draw(&bars(begun, &fired, BAR)))?;
-    }
     Ok(())
 }
 
-/// Runs nodes until all timers have fired; returns when these were scheduled, and what fired.
+/// Runs nodes until all timers have fired; returns what fired.
 async fn run<O: OpenStore>(
     store: impl Fn() -> DurableBuilder<O>,
     count: usize,
-) -> Result<(Instant, Vec<Fired>), Box<dyn Error>> {
+) -> Result<Vec<Fired>, Box<dyn Error>> {
     let timer = Timer::builder().start()?;
     let (sender, mut queue) = unbounded_channel();
     let mut nodes = Vec::new();
@@ -104,10 +99,10 @@ async fn run<O: OpenStore>(
     for node in nodes {
         node.drain().await;
     }
-    for (second, counts) in bars(begun, &fired, Duration::from_secs(1)).iter().enumerate() {
-        println!("second {:2}: {}", second + 1, tell(counts));
+    for (place, counts) in bars(begun, &fired).iter().enumerate() {
+        println!("from {:4.1} s: {}", BAR.as_secs_f64() * place as f64, tell(counts));
     }
-    Ok((begun, fired))
+    Ok(fired)
 }
 
 async fn start<O: OpenStore>(
@@ -126,8 +121,8 @@ async fn start<O: OpenStore>(
 }
 
 /// Counts what each node fired in each interval.
-fn bars(begun: Instant, fired: &[Fired], width: Duration) -> Vec<Vec<u32>> {
-    let bar = |fired: &Fired| (fired.at - begun).div_duration_f64(width) as usize;
+fn bars(begun: Instant, fired: &[Fired]) -> Vec<Vec<u32>> {
+    let bar = |fired: &Fired| (fired.at - begun).div_duration_f64(BAR) as usize;
     let last = fired.iter().map(bar).max().unwrap_or(0);
     let nodes = fired.iter().map(|fired| fired.node + 1).max().unwrap_or(0);
     let mut bars = vec![vec![0; nodes]; last + 1];
@@ -141,66 +136,4 @@ fn tell(counts: &[u32]) -> String {
         let _ = write!(line, "node {} {count:4}   ", node + 1);
     }
     line
-}
-
-/// How long what a bar counts took, and the picture's measures in pixels.
-const BAR: Duration = Duration::from_millis(250);
-const LANE: f64 = 70.0;
-const LEFT: f64 = 60.0;
-const WIDTH: f64 = 690.0;
-const TOP: f64 = 40.0;
-
-/// Colours that can be read on a white page and on a dark one; the background is the page's.
-const COLORS: [&str; 3] = ["#2f81f7", "#d9620f", "#2e9e4f"];
-const TEXT: &str = "#6e7781";
-
-/// Draws a lane for each node. Each bar: timers that the node fired in 250 ms.
-fn draw(bars: &[Vec<u32>]) -> String {
-    let nodes = bars.first().map_or(0, Vec::len);
-    let seconds = BAR.as_secs_f64() * bars.len() as f64;
-    let x = |time: Duration| LEFT + WIDTH * time.as_secs_f64() / seconds;
-    let most = f64::from(bars.iter().flatten().copied().max().unwrap_or(1));
-    let bottom = |node: usize| TOP + LANE * (node + 1) as f64;
-    let floor = TOP + LANE * nodes as f64;
-    let height = floor + 30.0;
-    let mut svg = format!(
-        "<svg width=\"760\" height=\"{height}\" viewBox=\"0 0 760 {height}\" \
-        xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\" font-size=\"11\" \
-        fill=\"{TEXT}\">\n"
-    );
-    let mut add = |line: String| svg.push_str(&(line + "\n"));
-    let (death, end) = (x(DEATH), x(DEATH + LEASE));
-    add(format!(
-        "<rect x=\"{death:.1}\" y=\"24\" width=\"{:.1}\" height=\"{:.1}\" opacity=\"0.15\"/>",
-        end - death,
-        floor - 24.0
-    ));
-    let word = |x: f64, y: f64, end: &str, text: String| {
-        format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{end}\">{text}</text>")
-    };
-    add(word(
-        death + 4.0,
-        20.0,
-        "start",
-        format!("node {nodes} dies; its lease lasts up to {LEASE:?}"),
-    ));
-    for node in 0..nodes {
-        let (base, color) = (bottom(node), COLORS[node % COLORS.len()]);
-        add(word(LEFT - 8.0, base, "end", format!("node {}", node + 1)));
-        for (bar, counts) in bars.iter().enumerate().filter(|(_, counts)| counts[node] > 0) {
-            let tall = (LANE - 10.0) * f64::from(counts[node]) / most;
-            add(format!(
-                "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{tall:.1}\" \
-                fill=\"{color}\"/>",
-                x(BAR * bar as u32),
-                base - tall,
-                WIDTH / bars.len() as f64 - 1.0,
-            ));
-        }
-    }
-    for second in (0..seconds as u64).step_by(2) {
-        let at = x(Duration::from_secs(second));
-        add(word(at, floor + 18.0, "middle", format!("{second} s")));
-    }
-    svg + "</svg>\n"
 }
