@@ -1,7 +1,8 @@
 //! The picture: the wheels as discs, in SVG.
 //!
 //! A ring is a level, the finest one innermost; the present is at twelve o'clock, and what is
-//! further ahead lies further round, clockwise.
+//! further ahead lies further round, clockwise. The rings end at ten o'clock: the last sixth of the
+//! circle has their names.
 
 use crate::scale::{HOTTEST, Heat, heat};
 use crate::scale::{number, short};
@@ -9,7 +10,7 @@ use std::f64::consts::TAU;
 use std::time::Duration;
 use svg::Document;
 use svg::node::element::path::Data;
-use svg::node::element::{Circle, Group, Line, Path, Rectangle, Text, Title};
+use svg::node::element::{Group, Line, Path, Rectangle, Text, Title};
 use tickwheel_prometheus::{Figures, LevelFigures, TimerFigures};
 
 /// Of words and empty rings: legible on a white page and on a dark one.
@@ -18,6 +19,8 @@ const GREY: &str = "#6e7781";
 const COLOURS: [&str; HOTTEST] =
     ["#bbdefb", "#64b5f6", "#26a69a", "#9ccc65", "#ffee58", "#ffb300", "#f4511e", "#b71c1c"];
 
+/// How far round a ring goes.
+const ROUND: f64 = TAU * 5.0 / 6.0;
 const FIRST_RADIUS: f64 = 62.0;
 const RING: f64 = 22.0;
 const GAP: f64 = 3.0;
@@ -36,10 +39,13 @@ pub(crate) fn wheels(figures: &Figures) -> Document {
     let mut x = 0.0;
     let mut document = Document::new()
         .set("viewBox", (0, 0, width.ceil(), height.ceil()))
+        .set("width", width.ceil())
+        .set("height", height.ceil())
         .set("font-family", "sans-serif")
         .set("font-size", 12)
         .set("fill", GREY)
-        .set("role", "img");
+        .set("role", "img")
+        .add(Title::new("How many timers each slot of the wheels holds"));
     for disc in &discs {
         let at = format!("translate({:.1} {:.1})", x + disc.reach(), (height - 40.0) / 2.0 + 12.0);
         document = document.add(disc.draw().set("transform", at));
@@ -107,25 +113,21 @@ impl Disc<'_> {
 /// Draws a level: its ring, its slots that are not empty, and what a slot spans.
 fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
     let (middle, slots) = (inner + RING / 2.0, level.wheel_size as f64);
-    let empty = Circle::new().set("r", middle).set("fill", "none").set("stroke", GREY);
-    let empty = empty.set("stroke-width", RING).set("stroke-opacity", 0.2);
-    let mut group = Group::new().add(empty);
+    let empty = Path::new().set("d", sector(inner, inner + RING, 0.0, ROUND)).set("fill", GREY);
+    let mut group = Group::new().add(empty.set("fill-opacity", 0.2));
     for (slot, entries) in level.slots.iter().enumerate().filter(|(_, entries)| **entries > 0) {
         let heat: Heat = heat(*entries, most);
         // Never so thin that it is not seen.
-        let wide = (TAU / slots).max(0.012);
-        let from = slot as f64 / slots * TAU;
+        let wide = (ROUND / slots).max(0.012);
+        let from = slot as f64 / slots * ROUND;
         let (slot, entries) = (short(ahead(level, slot)), number(*entries as f64));
         let title = Title::new(format!("{slot} ahead: {entries}"));
         let path = Path::new().set("d", sector(inner, inner + RING, from, from + wide));
         group = group.add(path.set("fill", COLOURS[heat - 1]).add(title));
     }
     let tick = short(Duration::from_nanos(level.tick_ns));
-    // Legible on any colour.
-    let plate = Rectangle::new().set("x", -42).set("y", middle - 8.0).set("width", 84);
-    let plate = plate.set("height", 16).set("rx", 4).set("fill", "#ffffff");
-    let text = Text::new(format!("{tick} a slot")).set("text-anchor", "middle");
-    group.add(plate).add(text.set("y", middle + 4.0).set("fill", "#24292f"))
+    let text = Text::new(format!("{tick} a slot")).set("text-anchor", "end");
+    group.add(text.set("x", -6).set("y", -middle + 4.0))
 }
 
 fn ahead(level: &LevelFigures, slot: usize) -> Duration {
@@ -180,13 +182,17 @@ mod tests {
     #[test]
     fn each_slot_that_holds_something_is_a_sector() {
         let picture = wheels(&figures(&[2, 2, 5, 20])).to_string();
-        assert_eq!(picture.matches("<path").count(), 3);
-        // The second slot of eight, from 90 to 135 degrees: the right, and then downwards.
-        let inner = sector(FIRST_RADIUS, FIRST_RADIUS + RING, TAU / 4.0, TAU * 3.0 / 8.0);
-        let path = Path::new().set("d", inner).to_string();
-        let outline = path.split('"').nth(1).unwrap();
-        assert!(outline.starts_with("M84,0 A84,84,0,0,1,59.4,59.4"), "{outline}");
-        assert!(picture.contains(outline), "{outline} is not in {picture}");
+        assert_eq!(picture.matches(" ahead: ").count(), 3);
+        let outline = |from, to| {
+            let path = Path::new().set("d", sector(FIRST_RADIUS, FIRST_RADIUS + RING, from, to));
+            path.to_string().split('"').nth(1).unwrap().to_owned()
+        };
+        // From 90 to 135 degrees: the right, and then downwards.
+        let right = outline(TAU / 4.0, TAU * 3.0 / 8.0);
+        assert!(right.starts_with("M84,0 A84,84,0,0,1,59.4,59.4"), "{right}");
+        // The slot that is two ahead, of eight.
+        let outline = outline(ROUND / 4.0, ROUND * 3.0 / 8.0);
+        assert!(picture.contains(&outline), "{outline} is not in {picture}");
         for title in ["2.0ms ahead: 2<", "5.0ms ahead: 1<", "20ms ahead: 1<"] {
             assert!(picture.contains(title), "{title}");
         }
@@ -196,6 +202,6 @@ mod tests {
     #[test]
     fn nothing_is_a_picture_too() {
         assert!(wheels(&Figures::default()).to_string().starts_with("<svg"));
-        assert_eq!(wheels(&figures(&[])).to_string().matches("<path").count(), 0);
+        assert_eq!(wheels(&figures(&[])).to_string().matches(" ahead: ").count(), 0);
     }
 }
