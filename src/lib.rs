@@ -183,7 +183,10 @@ pub mod guide {
     /// crate.
     ///
     /// [executor]: crate::guide#executors
+    /// [compare generations]: crate::guide#one-timer-for-each-key
+    /// [`max_pending`]: crate::guide#limits-shutdown-drop
     /// [tokio's paused clock]: crate::guide::runtimes#tokios-paused-clock
+    /// [tokio's clock and sleep]: crate::guide::runtimes#a-keyed-queue-on-tokio
     /// [what differs from Kafka's]: crate::guide::purgatory#what-differs-from-kafkas
     #[doc = include_str!("../docs/MIGRATING.md")]
     pub mod migrating {}
