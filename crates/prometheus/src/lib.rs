@@ -9,8 +9,3 @@ mod encode;
 
 pub use figures::{Count, Figures, LatenessFigures, LevelFigures, PurgatoryFigures, TimerFigures};
 pub use metrics::Metrics;
-
-/// Compiles and runs the example of the page about operations, which is in no package.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/OPERATIONS.md")]
-struct Operations;
