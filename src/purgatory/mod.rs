@@ -31,7 +31,7 @@ pub(crate) mod watchers;
 pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
 pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchError};
 
-/// Where delayed operations wait, each until its condition holds or its time is up.
+/// Holds delayed operations, each until its condition holds or its timeout has passed.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -52,31 +52,32 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 ///
 /// An operation is watched on keys: the partitions that a fetch reads, the group that a member
 /// joins. Code that changes something calls [`check_and_complete`](Self::check_and_complete) with
-/// the key, and the purgatory asks the operations there whether they can be completed now. An
-/// operation that has ended, in whichever way, is removed at once from all its keys and from the
-/// timer.
-///
-/// Keys are compared, cloned and dropped under a lock, so their `Eq`, `Borrow`, `Clone` and `Drop`
-/// must not use the purgatory, and their `Drop` must not panic. A method that only looks a key up
-/// takes any borrowed form of it, such as a `&str` for a `String`.
-///
-/// The keys lie in shards: at least 8 for each hardware thread, and at most 4096. Each shard's
-/// table of keys is rebuilt, under the shard's lock, when its keys have doubled or have become few.
-/// A rebuild takes time proportional to the keys in the shard. The documented times are averages:
-/// a call that triggers a rebuild takes longer.
+/// the key. The purgatory then asks the key's operations whether they can be completed now. An
+/// operation that has ended is removed at once from all its keys and from the timer.
 ///
 /// A purgatory keeps its timer alive. Clones share one purgatory; an operation that holds a clone
-/// keeps it alive. Dropping the last clone drops the pending operations without calling their code,
-/// but for one that is being checked; [`shutdown`](Self::shutdown) returns them instead.
+/// keeps the purgatory alive. Dropping the last clone drops the pending operations without calling
+/// their code, except for an operation that is being checked. [`shutdown`](Self::shutdown) returns
+/// them instead.
+///
+/// # Keys
+/// Keys are compared, cloned and dropped under a lock. Their `Eq`, `Borrow`, `Clone` and `Drop`
+/// must not use the purgatory, and their `Drop` must not panic. A method that only looks a key up
+/// takes any borrowed form of the key, such as a `&str` for a `String`.
+///
+/// Keys lie in shards: at least 8 for each hardware thread, and at most 4096. A shard's table is
+/// rebuilt under the shard's lock when its keys have doubled or have become few. A rebuild takes
+/// time proportional to the shard's keys. The documented times are averages: a call that triggers a
+/// rebuild takes longer.
 ///
 /// Modelled on Apache Kafka's purgatory (`DelayedOperationPurgatory`). The page
-/// [`guide::purgatory`](crate::guide::purgatory) has examples, and lists the differences.
+/// [`guide::purgatory`](crate::guide::purgatory) has examples and lists the differences.
 pub struct Purgatory<K, O, S = RandomState>
 where
     K: Hash + Eq + Clone + Send + 'static,
     O: DelayedOperation,
 {
-    /// Dropped with the last clone; operations refer to the set of shards only.
+    /// Dropped with the last clone: operations refer only to the set of shards.
     registered: Arc<Registered<OperationSource<K, O>>>,
     hasher: S,
 }
@@ -96,8 +97,7 @@ where
     O: DelayedOperation,
     S: BuildHasher,
 {
-    /// Creates an empty purgatory that hashes its keys with `hasher`; otherwise like
-    /// [`new`](Self::new).
+    /// Creates an empty purgatory as [`new`](Self::new) does, but hashes its keys with `hasher`.
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
         Purgatory { registered: Registered::new(timer.closures(), OperationSource::new), hasher }
     }
@@ -105,19 +105,22 @@ where
     /// Completes an operation if its condition holds; otherwise watches it on `keys` for at most
     /// `timeout`.
     ///
-    /// The condition is checked twice, however many keys there are: first at once, and again when
-    /// the operation is watched on all of them. So a thread that makes the condition true and then
-    /// triggers one of the keys completes the operation, however the two calls interleave. A key
-    /// that is named twice is watched twice.
+    /// The condition is checked twice, however many keys there are: at once, and again when the
+    /// operation is watched on all of them. A thread that makes the condition true and then
+    /// triggers a key always completes the operation, however the two calls interleave. A key that
+    /// is named twice is watched twice.
     ///
     /// An operation whose deadline has passed expires at the timer's next turn. The call takes time
     /// proportional to the number of keys, and waits only for locks that are held for a bounded
     /// time.
     ///
     /// # Errors
-    /// [`WatchError`] hands the operation back: `NoKeys` if `keys` is empty (the condition is not
-    /// checked then); and, if the condition did not hold at the first check, `Full` if the timer is
-    /// full, or `Shutdown` after a [`shutdown`](Self::shutdown) of the purgatory or of its timer.
+    /// [`WatchError`] returns the operation:
+    ///
+    /// - `NoKeys` if `keys` is empty; the condition is not checked then;
+    /// - `Full` if the first check fails and the timer is full;
+    /// - `Shutdown` if the first check fails after a [`shutdown`](Self::shutdown) of the purgatory
+    ///   or its timer.
     pub fn try_complete_else_watch(
         &self,
         mut operation: O,
@@ -148,13 +151,13 @@ where
         self.set().iter().map(|shard| shard.len()).sum()
     }
 
-    /// Returns whether no operation is waiting, at the same cost as [`len`](Self::len).
+    /// Returns whether no operation is waiting, at the cost of [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns what the purgatory has done so far. Locks each shard once.
+    /// Returns the purgatory's counters. Locks each shard once.
     pub fn stats(&self) -> Stats {
         let panicked = self.source().panics.count.load(Ordering::Relaxed);
         let mut stats = Stats { panicked, ..Stats::default() };
@@ -172,14 +175,14 @@ where
         stats
     }
 
-    /// Shuts the purgatory down: refuses further operations, and returns those that are waiting,
-    /// which neither complete nor expire. The timer is not shut down.
+    /// Refuses further operations, and returns the waiting ones, which neither complete nor expire.
+    /// Does not shut the timer down.
     ///
-    /// An operation that another thread is checking at this moment can't be returned: that thread
-    /// calls its [`on_cancellation`](DelayedOperation::on_cancellation). An operation that is being
-    /// added is handed back to the thread that adds it. Either is completed instead if its check
-    /// finds that its condition holds. This may be called more than once, and from an operation's
-    /// code.
+    /// Two kinds of operations are not returned here. An operation that another thread is checking
+    /// gets a call to its [`on_cancellation`](DelayedOperation::on_cancellation) from that thread.
+    /// An operation that is being added is returned to the thread that adds it. Either is completed
+    /// instead if its check finds that the condition holds. May be called more than once, and from
+    /// an operation's code.
     pub fn shutdown(&self) -> Vec<O> {
         shutdown(self.set())
     }
@@ -187,30 +190,28 @@ where
     /// Checks the operations that are watched on `key`, in the order in which they were added, and
     /// completes those whose condition holds. Returns how many this call completed.
     ///
-    /// The `on_complete` of each is called before the next is checked.
+    /// Calls each operation's `on_complete` before it checks the next operation. Call this after
+    /// the change, and after releasing any lock that `try_complete` takes.
+    ///
+    /// On a key without operations it costs a hash and a lock. Otherwise it takes time proportional
+    /// to the key's operations, and takes a few dozen out of the shard at a time. An operation
+    /// whose deadline has passed is checked like any other until the executor expires it.
     ///
     /// # Inside an operation's code
     /// A call from a check or a callback, of any purgatory, is queued and returns 0. The call that
-    /// runs this code makes it afterwards, and also calls the callbacks of operations that ended
-    /// meanwhile. What is completed in this way is in nobody's answer. So no chain of operations
-    /// needs a deep stack.
+    /// runs this code makes the queued call afterwards, together with the callbacks of operations
+    /// that ended meanwhile. No call counts these completions. No chain of operations needs a deep
+    /// stack.
     ///
     /// A call from a [`try_complete`](DelayedOperation::try_complete) is dropped unless that check
     /// returns true. Do not rely on a check that returns false to pass a trigger on.
     ///
     /// # Beside other threads
     /// An operation that another thread is checking is left to that thread, which checks it again.
-    /// It does so while triggers arrive, up to eight times, and leaves the ninth check to the
-    /// timer's executor, in its next turn. Neither counts as completed by this call. So no call
-    /// serves others without bound, and no trigger is lost. After a `shutdown` of the timer nobody
-    /// makes the ninth check: trigger the key again.
-    ///
-    /// An operation whose deadline has passed is checked like any other until the executor expires
-    /// it.
-    ///
-    /// Call it after the change, and after releasing any lock that `try_complete` takes. On a key
-    /// without operations it costs a hash and a lock. Otherwise it takes time proportional to the
-    /// key's operations, which it takes out of the shard a few dozen at a time.
+    /// This call does not count it. While triggers arrive, that thread makes up to eight checks,
+    /// and leaves the ninth to the timer's executor, in its next turn. No call serves others
+    /// without bound, and no trigger is lost. The limit: after a `shutdown` of the timer nobody
+    /// makes the ninth check. Trigger the key again then.
     pub fn check_and_complete<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
@@ -221,35 +222,10 @@ where
     /// Checks the operations that are watched on `key` until this call has completed `limit` of
     /// them. Returns how many it completed.
     ///
-    /// This is for a change that only so many operations can profit from: an item that one of many
-    /// waiting workers takes. It costs one check if the first worker can take the item, where
-    /// [`check_and_complete`](Self::check_and_complete) checks all of them each time.
-    ///
-    /// # Order
-    /// First in, first out: the call goes through the operations in the order in which they were
-    /// added, so the longest waiter is checked first. Each is checked at most once for each time
-    /// that it named the key, if it was watched when the call began. A waiter that takes no item is
-    /// checked by each call: let waiters for different items have different keys.
-    ///
-    /// # What counts
-    /// Only what this call completed counts. As with `check_and_complete`, an operation that
-    /// another thread is checking is left to that thread and does not count; this call goes on to
-    /// the next one. So an operation may be checked in vain, but no item is left untaken. Calls on
-    /// several threads at once may each complete as many operations as their own limit allows.
-    ///
-    /// If `limit` is 0, nothing is checked; if it is `usize::MAX`, all operations are.
-    ///
-    /// # No item is left while an operation waits for it
-    /// That holds on three conditions: a thread that adds items calls this afterwards, with their
-    /// number as the `limit`; every operation that is completed takes at least one item in its
-    /// [`try_complete`](DelayedOperation::try_complete); and every operation accepts any item.
-    /// Operations that wait for different things need different keys, or `check_and_complete`. An
-    /// event that completes operations without an item, such as the end of the queue, needs
-    /// `check_and_complete` too.
-    ///
-    /// The call takes time proportional to the operations that it checks. It takes no more of them
-    /// out of the shard at a time than are still to be completed. So with a small limit each
-    /// operation that is checked in vain costs an additional lock.
+    /// Use it for a change that serves a limited number of operations, such as an item that one of
+    /// many waiting workers takes. If the first worker takes the item, this costs one check, where
+    /// [`check_and_complete`](Self::check_and_complete) checks all workers. A `limit` of 0 checks
+    /// nothing; `usize::MAX` checks all operations.
     ///
     /// ```
     /// use std::collections::VecDeque;
@@ -301,6 +277,33 @@ where
     /// assert_eq!(workers.watched_for("mails"), 9_997);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # Order
+    /// The longest waiter is checked first. Only operations that were watched when the call began
+    /// are checked, each at most once for each time that it named the key.
+    ///
+    /// # What counts
+    /// Only operations that this call completed count. An operation that another thread is checking
+    /// is left to that thread, as in `check_and_complete`, and this call goes on to the next one.
+    /// An operation may therefore be checked in vain. Calls on several threads at once may each
+    /// complete as many operations as their own limit allows.
+    ///
+    /// # No item is left while an operation waits for it
+    /// That holds on three conditions:
+    ///
+    /// - A thread that adds items calls this afterwards, with their number as the `limit`.
+    /// - Every completed operation takes at least one item in its
+    ///   [`try_complete`](DelayedOperation::try_complete).
+    /// - Every operation accepts any item.
+    ///
+    /// Operations that wait for different items need different keys, or `check_and_complete`. An
+    /// event that completes operations without an item, such as the end of the queue, needs
+    /// `check_and_complete` too.
+    ///
+    /// # Cost
+    /// The call takes time proportional to the operations that it checks, including waiters that
+    /// take no item. It takes at most as many operations out of the shard at a time as are still to
+    /// be completed. With a small limit, each check in vain costs an additional lock.
     pub fn check_and_complete_up_to<Q: Hash + Eq + ?Sized>(&self, key: &Q, limit: usize) -> usize
     where
         K: Borrow<Q>,
@@ -327,12 +330,13 @@ where
         self.visit(key, usize::MAX, <[Id]>::len)
     }
 
-    /// Cancels the operations that are watched on `key`: takes them out of *all* their keys and out
-    /// of the timer, and returns them in the order in which they were added.
+    /// Cancels the operations that are watched on `key`. Removes them from *all* their keys and
+    /// from the timer, and returns them in the order in which they were added.
     ///
-    /// An operation that another thread is checking at this moment can't be returned: that thread
-    /// calls its [`on_cancellation`](DelayedOperation::on_cancellation), or completes it if it
-    /// finds that the condition holds. An operation that is still being added is left alone.
+    /// An operation that another thread is checking is not returned. That thread completes it if
+    /// the condition holds, and otherwise calls its
+    /// [`on_cancellation`](DelayedOperation::on_cancellation). An operation that is still being
+    /// added is left alone.
     pub fn cancel_for_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Vec<O>
     where
         K: Borrow<Q>,
@@ -348,13 +352,13 @@ where
     }
 
     /// Checks every internal structure and panics if one is broken: for tests, while no other
-    /// thread uses the purgatory. Takes time proportional to what is watched.
+    /// thread uses the purgatory.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.set().iter().for_each(|shard| shard.lock().assert_operations());
     }
 
-    /// Queues the checks of the operations that are watched on `key`, for code of operations.
+    /// Queues a check of `key`'s operations, for a call from an operation's code.
     #[cold]
     fn queue_check<Q: Hash + Eq + ?Sized>(&self, key: &Q, limit: usize)
     where
@@ -362,10 +366,9 @@ where
     {
         let (set, hash) = (self.set(), self.hash(key));
         let shard = &set[shard_of(hash, set.len())];
-        // A key cannot be cloned here, so a visit names its queue. Without one there is nothing to
-        // do.
+        // A borrowed key cannot be cloned: a visit names the key's queue instead.
         let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else { return };
-        // The source is kept, so that its shards do not serve another purgatory by then.
+        // Keeps the shards from serving another purgatory meanwhile.
         let source = Arc::clone(self.source());
         let act = move |nesting: &Nesting<'_>| {
             let call = Call { set, panics: &source.panics, nesting };
@@ -374,7 +377,7 @@ where
         queue(Item { is_trigger: true, act: Box::new(act) });
     }
 
-    /// Makes a call that may run the code of operations.
+    /// Makes a call that may run operations' code.
     #[inline]
     fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
         let panics = &self.source().panics;
@@ -412,21 +415,22 @@ where
     }
 }
 
-/// What became of an operation that was accepted by
-/// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch).
+/// The result of
+/// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch) for
+/// an accepted operation.
 #[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K: 'static, O: 'static> {
-    /// The operation is finished. Its condition held at one of the checks, and `on_complete` was
-    /// called (or will be, once the operation's code that made this call returns). Or a check
-    /// panicked.
+    /// The operation has ended. Either its condition held at a check, or a check panicked.
+    /// `on_complete` was called for a condition that held; inside another operation's code, it is
+    /// called once that code returns.
     Completed,
     /// The operation is watched on all its keys. Dropping the handle changes nothing.
     Pending(Pending<K, O>),
 }
 
 impl<K, O> Watch<K, O> {
-    /// Returns whether the operation was finished at once.
+    /// Returns whether the operation ended at once.
     #[must_use]
     pub fn is_completed(&self) -> bool {
         matches!(self, Watch::Completed)
@@ -442,12 +446,12 @@ impl<K, O> Watch<K, O> {
     }
 }
 
-/// The handle of a watched operation: completes it, cancels it, or tells whether it is still
+/// The handle of a watched operation: completes, cancels or extends it, or tells whether it is
 /// waiting.
 ///
-/// Dropping it changes nothing and costs nothing: it takes no lock and decrements no count. It may
-/// be kept for any length of time, even beyond the purgatory: it keeps neither the operation nor
-/// the timer alive, and it never affects another operation. It takes 24 bytes.
+/// Takes 24 bytes. Dropping it changes nothing, and takes no lock. Keep it as long as you like,
+/// even beyond the purgatory. It keeps neither the operation nor the timer alive, and never affects
+/// another operation.
 pub struct Pending<K: 'static, O: 'static> {
     set: OperationSet<K, O>,
     id: Id,
@@ -455,7 +459,7 @@ pub struct Pending<K: 'static, O: 'static> {
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// Returns whether the operation is still waiting, with its end undecided. Inside its own
-    /// `on_complete` it is not. Only the operation's own callbacks tell how it ended.
+    /// `on_complete` it is not. Only the operation's callbacks tell how it ended.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         with(self.set, self.id, |state| state.is_pending(self.id.key))
@@ -464,11 +468,10 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// Completes the operation, whether its condition holds or not. Returns whether this call did
     /// so: of all triggers, the expiry, `force_complete` and `cancel`, exactly one wins.
     ///
-    /// `on_complete` is called before this returns; or, inside an operation's code, after that code
-    /// has returned. If another thread is checking the operation at this moment, that thread calls
-    /// `on_complete` when its check is done, and this call does not wait for it. The operation
-    /// counts as forced even if that check finds that the condition holds. If that check panics,
-    /// the operation ends without `on_complete`, as after any panic of its code.
+    /// Calls `on_complete` before it returns; inside an operation's code, after that code has
+    /// returned. Never waits for a check that another thread is making: that thread calls
+    /// `on_complete` after its check. The operation counts as forced even if that check finds that
+    /// the condition holds. If that check panics, the operation ends without `on_complete`.
     pub fn force_complete(&self) -> bool {
         let (set, key, mut spots) = (self.set, self.id.key, Spots::NONE);
         let (claimed, panics) = with(set, self.id, |state| {
@@ -484,18 +487,18 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
         }
     }
 
-    /// Takes the operation back, out of all its keys and the timer. Never waits for a check that is
-    /// under way.
+    /// Removes the operation from all its keys and the timer, and returns it. Never waits for a
+    /// check that is under way.
     pub fn cancel(&self) -> Cancel<O> {
         claim(self.set, self.id, EndedBy::Cancelled)
     }
 
-    /// Extends the time that the operation waits; it never becomes shorter. Returns whether the
-    /// operation is waiting, and its time was not up.
+    /// Extends the time that the operation waits, and never shortens it. Returns whether the
+    /// operation is waiting with time left.
     ///
-    /// Takes constant time: it reads the clock and writes one word. Once the timer's `shutdown` has
-    /// stopped the reaper, this changes nothing and returns false. While `shutdown` still waits for
-    /// the reaper's batch, it extends the time and returns true.
+    /// Takes constant time: one reading of the clock and one write. Once the timer's `shutdown` has
+    /// stopped the reaper, this changes nothing and returns false. Until then, it also works during
+    /// a `shutdown`.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -523,18 +526,16 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
         with(self.set, self.id, |state| state.touch(self.id.key, when.into()))
     }
 
-    /// Returns a guard that cancels the operation when it is dropped: for a request that is
-    /// pointless once its connection, or the future that it belongs to, has gone.
+    /// Returns a guard that cancels the operation when dropped: for a request that is pointless
+    /// once its connection has closed.
     pub fn cancel_on_drop(self) -> CancelPendingOnDrop<K, O> {
         CancelPendingOnDrop(self)
     }
 }
 
-/// A [`Pending`] that cancels its operation when it is dropped. The operation is dropped with it,
-/// without a call to its code. If another thread is checking the operation at that moment, that
-/// thread decides instead, as for [`Cancel::Deferred`]: it completes the operation if the
-/// condition holds, and calls `on_cancellation` if not. If the operation has ended already, nothing
-/// happens.
+/// A [`Pending`] that cancels its operation when dropped. The operation is dropped without a call
+/// to its code. An operation that another thread is checking ends as for [`Cancel::Deferred`]. An
+/// operation that has ended already is not affected.
 ///
 /// ```
 /// # use std::time::Duration;
