@@ -22,8 +22,8 @@ pub(crate) mod shard;
 
 pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 
-/// Timers by key, at most one for each key: for sessions, keys with a time to live, or members of a
-/// group.
+/// Holds timers by key, at most one for each key: for sessions, keys with a time to live, or
+/// members of a group.
 ///
 /// ```
 /// use std::time::Duration;
@@ -39,14 +39,13 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// ```
 ///
 /// Adding a key again replaces its task. Replacing, cancelling, touching and expiring a key are
-/// atomic with respect to each other, on whichever threads they happen: a task that was replaced or
-/// cancelled never expires, and a key whose task has expired is gone.
+/// atomic, on whichever threads they happen. A task that was replaced or cancelled never expires. A
+/// key whose task has expired is gone.
 ///
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
-/// through that timer's executor; what that drops expires without a call. Clones share the
-/// same keys; dropping the last clone cancels all of them. A panic of `expired` is contained and
-/// counted like a panic of any of the timer's tasks. A `Drop` of a key or a task that panics is its
-/// caller's, as in std's collections.
+/// through that timer's executor. Clones share the same keys; dropping the last clone cancels all
+/// keys. A panic of `expired` is contained and counted like a panic of the timer's tasks. A panic
+/// in the `Drop` of a key or task reaches the caller, as in std's collections.
 ///
 /// # A key whose time is up
 /// It stays until the timer's next turn takes it out. Until then:
@@ -61,46 +60,47 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// | `len`, `is_empty` | counts it |
 ///
 /// # When a key has expired
-/// An expired key is taken out, and handed to the executor with its task. From then on the key is
-/// free, even if the executor has not called `expired` yet: [`add`](Self::add) and
-/// [`cancel`](Self::cancel) answer `None`, and [`cancel_all`](Self::cancel_all) does not return it.
-/// With a busy executor `expired` may be called after a newer task was added. A closure that acts
-/// on anything outside its task compares a generation: [the
-/// guide](crate::guide#one-timer-for-each-key) shows how. `expired` is called for each key that was
-/// handed over, also after a `shutdown` of the timer, or when the last clone is gone.
+/// The key is free as soon as it goes to the executor with its task, even before `expired` is
+/// called: [`add`](Self::add) and [`cancel`](Self::cancel) return `None`, and
+/// [`cancel_all`](Self::cancel_all) leaves the key out. With a busy executor, `expired` may be
+/// called after a newer task was added. A closure that acts on anything outside its task compares
+/// a generation: [the guide](crate::guide#one-timer-for-each-key) shows how.
 ///
-/// A task that the executor refuses has its key and its task in it; the builder's
-/// [`on_refused`](crate::TimerBuilder::on_refused) may run it. After a `shutdown` of the timer no
-/// key expires any more; [`cancel_all`](Self::cancel_all) returns what is left. A thread that keeps
-/// a part of the keys locked without a pause delays these keys until it pauses, and no others.
+/// `expired` is called for each key that the executor accepted, also after a `shutdown` of the
+/// timer or a drop of the last clone. A task that the executor refuses contains its key and its
+/// task; the builder's [`on_refused`](crate::TimerBuilder::on_refused) may run it. If the executor
+/// drops a task, `expired` is not called.
 ///
-/// The keys lie in wheels of their own, which are driven together with the timer's. Each key counts
-/// once in the timer's `len` and `stats`, in its `snapshot` unless it never expires, and towards
-/// `max_pending` until it is taken out. Its lateness is measured then. The timer's `shutdown` does
-/// not return keys.
+/// After a `shutdown` of the timer no key expires any more. `shutdown` does not return keys;
+/// [`cancel_all`](Self::cancel_all) does.
 ///
+/// # Costs
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
-/// the lock of one shard for that time. A shard's index of keys is rebuilt, under the shard's lock,
-/// when its keys have doubled or have become few; that takes time proportional to the keys in the
-/// shard. There are at least 8 shards for each hardware thread, and at most 4096.
+/// the lock of one shard meanwhile. Keys lie in shards: at least 8 for each hardware thread, and at
+/// most 4096. A shard's index is rebuilt under the shard's lock when its keys have doubled or have
+/// become few. A rebuild takes time proportional to the shard's keys. A thread that keeps some keys
+/// locked without a pause delays the expiry of these keys, and of no others.
 ///
-/// Keys are compared under a shard's lock, so their `Eq` and `Borrow` must not use the keyed timer.
-/// They are hashed and dropped outside the lock. A method that only looks a key up takes any
-/// borrowed form of it, such as a `&str` for a `String`.
+/// Each key counts once in the timer's `len` and `stats`, and towards `max_pending`, until it is
+/// taken out. It counts in the timer's `snapshot` unless it never expires. Its lateness is measured
+/// when it is taken out.
+///
+/// Keys are compared under a shard's lock: their `Eq` and `Borrow` must not use the keyed timer.
+/// Keys are hashed and dropped outside the lock. A method that only looks a key up takes any
+/// borrowed form of the key, such as a `&str` for a `String`.
 pub struct KeyedTimer<K: Hash + Eq + Send + 'static, T: Send + 'static = Task, S = RandomState> {
-    /// Dropped with the last clone: then all keys are removed.
+    /// Dropped with the last clone, which removes all keys.
     registered: Arc<Registered<Keys<K, T>>>,
     hasher: S,
 }
 
-/// Converts what the closure of a keyed timer returns: nothing, or a key that is to be added, with
-/// its entry.
+/// Converts the result of a keyed timer's closure: nothing, or a key to add with its entry.
 #[diagnostic::on_unimplemented(
     message = "a keyed timer's closure returns nothing that it knows: `{Self}`",
     note = "it returns `()` or `Option<(K, TimerEntry<T>)>`; a semicolon may be missing"
 )]
 pub trait IntoKept<K, T> {
-    /// Returns what is to be added, if there is something.
+    /// Returns the key to add and its entry, if there is one.
     fn into_kept(self) -> Option<(K, TimerEntry<T>)>;
 }
 
@@ -110,7 +110,7 @@ impl<K, T> IntoKept<K, T> for () {
     }
 }
 
-/// For a closure that never returns: one that panics.
+/// For a closure that always panics.
 impl<K, T> IntoKept<K, T> for Never {
     fn into_kept(self) -> Option<(K, TimerEntry<T>)> {
         self
@@ -124,20 +124,23 @@ impl<K, T> IntoKept<K, T> for Option<(K, TimerEntry<T>)> {
 }
 
 impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
-    /// Creates a keyed timer without keys. `expired` is called with each key and task that expires,
-    /// by the executor of [`Timer::closures`]; to run closures, pass `|_, task: Task| task.run()`.
-    /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. If
-    /// it needs the owner of the keyed timer, give it a `Weak` made by [`Arc::new_cyclic`]. It may
-    /// own the timer, or another keyed timer. It is not told the deadline: a task that needs its
-    /// deadline holds it, and an [`entry`](Self::entry) moves both.
+    /// Creates a keyed timer without keys. The executor of [`Timer::closures`] calls `expired` with
+    /// each key and task that expires.
     ///
-    /// `expired` may also return what to [`add`](Self::add) next, usually the same key with a later
-    /// entry: a key that is kept. It is added even if the timer is full, but not after a shutdown,
-    /// nor if it is there by then: while `expired` runs the key is free, so others can add it. A
-    /// [`cancel`](Self::cancel) finds nothing then, and does not keep it from coming back.
+    /// To run closures, pass `|_, task: Task| task.run()`. `expired` does not learn the deadline: a
+    /// task that needs its deadline holds it, and an [`entry`](Self::entry) moves both.
     ///
-    /// Adding a key that is kept waits for an [`Entry`] of its shard that another thread holds, on
-    /// the thread that ran `expired`.
+    /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. Give
+    /// it a `Weak` made by [`Arc::new_cyclic`] if it needs the keyed timer's owner. It may own the
+    /// timer, or another keyed timer.
+    ///
+    /// # Keeping a key
+    /// `expired` may return a key to [`add`](Self::add) next, usually the same key with a later
+    /// entry. The key is added even if the timer is full. It is not added after a shutdown, nor if
+    /// another thread has added it: the key is free while `expired` runs. A
+    /// [`cancel`](Self::cancel) during that time finds nothing, and does not keep the key from
+    /// coming back. Adding the key waits, on the thread that ran `expired`, for an [`Entry`] of its
+    /// shard that another thread holds.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,9 +169,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
 }
 
 impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTimer<K, T, S> {
-    /// Creates a keyed timer that hashes its keys with `hasher` instead of std's [`RandomState`];
-    /// otherwise like [`new`](Self::new). A faster hasher takes less time, but use it only for keys
-    /// that clients cannot choose.
+    /// Creates a keyed timer as [`new`](Self::new) does, but hashes its keys with `hasher` instead
+    /// of std's [`RandomState`]. Use a faster hasher only for keys that clients cannot choose.
     pub fn with_hasher<U: Send + 'static, R: IntoKept<K, T>>(
         timer: &Timer<U>,
         hasher: S,
@@ -187,7 +189,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         KeyedTimer { registered: Registered::new(timer.closures(), make), hasher }
     }
 
-    /// Returns the entry of a key, to be looked at and changed in one step: no other thread can
+    /// Returns the entry of a key, to look at it and change it in one step. No other thread can
     /// add, cancel or expire the key until the entry is dropped.
     ///
     /// ```
@@ -223,8 +225,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         }
     }
 
-    /// Adds a task for a key, which expires at `when`, and returns the task that it replaces, if
-    /// there is one. Use [`entry`](Self::entry) to add one only if there is none.
+    /// Adds a task for a key, which expires at `when`. Returns the task that it replaces, if there
+    /// is one. To add a task only if there is none, use [`entry`](Self::entry).
     ///
     /// # Errors
     /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
@@ -238,7 +240,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         let entry = TimerEntry::new(when, task);
         let (due, hash) = (self.due(entry.when()), self.hash(&key));
         let mut key = Some(key);
-        // Declared last, so released first: the drop of a key may take any length of time.
+        // Declared last, so released first: a key's drop may take long.
         let mut state = self.keys().of(hash).lock();
         let found = key.as_ref().and_then(|key| state.find(hash, key));
         let added = state.put(hash, found, due, &mut key, entry);
@@ -246,8 +248,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         added
     }
 
-    /// Takes a key's task back, if it has not expired. This may be a task that another thread has
-    /// added since; [`cancel_if`](Self::cancel_if) looks at it first.
+    /// Removes a key and returns its task, if it has not expired. The task may be one that another
+    /// thread has added since: [`cancel_if`](Self::cancel_if) looks at it first.
     pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
@@ -260,8 +262,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
     /// task whose time is not up.
     ///
-    /// This is cheap enough for every sign of life: it reads the clock, looks the key up and writes
-    /// the new deadline down. The wheels look at the new deadline only when the former one comes.
+    /// Cheap enough for every sign of life: it reads the clock, looks the key up and writes the new
+    /// deadline. The wheels move the key only when the former deadline comes.
     pub fn touch<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
@@ -287,7 +289,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.moved(key, when.into(), ShardState::move_to)
     }
 
-    /// Returns when a key's task expires; `None` if the key has no task, or one that never expires.
+    /// Returns when a key's task expires; `None` if the key has no task or its task never expires.
     pub fn deadline<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<Instant>
     where
         K: Borrow<Q>,
@@ -314,7 +316,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.len() == 0
     }
 
-    /// Returns a key's entry, if the key has a task. Unlike [`entry`](Self::entry), this takes any
+    /// Returns a key's entry, if the key has a task. Unlike [`entry`](Self::entry), takes any
     /// borrowed form of the key.
     ///
     /// ```
@@ -339,7 +341,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.find_also_due(key).filter(|entry| !entry.held.see().is_due(entry.index, present))
     }
 
-    /// Returns a clone of a key's task, or `None` if the key has none. The task is cloned under the
+    /// Returns a clone of a key's task, or `None` if the key has none. Clones the task under the
     /// lock of the key's shard.
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<T>
     where
@@ -349,11 +351,11 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.find(key).map(|entry| entry.get().clone())
     }
 
-    /// Calls `see` with a key's task and its deadline, and returns what `see` returned; `None` if
+    /// Calls `see` with a key's task and its deadline, and returns the result of `see`; `None` if
     /// the key has no task. The deadline is `None` if the task never expires.
     ///
-    /// `see` is called under the lock of the key's shard: it must be quick, and must not use the
-    /// keyed timer.
+    /// `see` runs under the lock of the key's shard. It must be quick, and must not use the keyed
+    /// timer.
     pub fn with<Q: Hash + Eq + ?Sized, R>(
         &self,
         key: &Q,
@@ -367,28 +369,12 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         Some(see(entry.get_mut(), deadline))
     }
 
-    /// Takes a key's task back if `wanted` returns true for the task and its deadline: the session
-    /// of this connection, say, but not the new session of a client that has come back meanwhile.
+    /// Removes a key and returns its task, if `wanted` returns true for the task and its deadline.
+    /// [The guide](crate::guide#one-timer-for-each-key) ends a client's own session in this way,
+    /// but not a newer one.
     ///
-    /// `wanted` is called under the lock of the key's shard: it must be quick, and must not use the
+    /// `wanted` runs under the lock of the key's shard. It must be quick, and must not use the
     /// keyed timer.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::Timer;
-    /// # let timer = Timer::builder().build()?;
-    /// let sessions = KeyedTimer::new(&timer, |client: &str, connection: u64| {
-    ///     println!("{client} is idle: close connection {connection}");
-    /// });
-    /// let idle = Duration::from_secs(60);
-    /// sessions.add("ada", idle, 1_u64)?;
-    /// // She comes back over another connection, before the first one is found to be closed.
-    /// sessions.add("ada", idle, 2_u64)?;
-    /// assert_eq!(sessions.cancel_if(&"ada", |connection, _| *connection == 1), None);
-    /// assert!(sessions.contains(&"ada"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn cancel_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -402,9 +388,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 
     /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the
-    /// task and its deadline. Returns whether it was wanted.
+    /// task and its deadline. Returns the result of `wanted`, or false if the key has no task.
     ///
-    /// `wanted` is called under the lock of the key's shard: it must be quick, and must not use the
+    /// `wanted` runs under the lock of the key's shard. It must be quick, and must not use the
     /// keyed timer.
     pub fn touch_if<Q: Hash + Eq + ?Sized>(
         &self,
@@ -424,28 +410,14 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         is_wanted
     }
 
-    /// Calls `visit` with each key, its task and its deadline.
+    /// Calls `visit` with each key, its task and its deadline, in no particular order.
     ///
-    /// The order is unspecified, and the visit is not a snapshot: the keys are visited in batches,
-    /// and other threads may use them in between. A key that is seen throughout is visited
-    /// exactly once. A key that is added or removed meanwhile may or may not be visited, and one
-    /// that is removed and added again may be visited twice.
+    /// The visit is not a snapshot: other threads may use the keys between two batches. A key that
+    /// is seen throughout is visited exactly once. A key that is added or removed meanwhile may or
+    /// may not be visited. A key that is removed and added again may be visited twice.
     ///
-    /// `visit` is called under the lock of the key's shard, which is held for at most 1024 keys at
-    /// a time: it must be quick, and must not use the keyed timer.
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # use tickwheel::keyed::KeyedTimer;
-    /// # use tickwheel::Timer;
-    /// # let timer = Timer::builder().build()?;
-    /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
-    /// # sessions.add("ada", Duration::from_secs(60), 1_u32)?;
-    /// let mut clients = Vec::new();
-    /// sessions.for_each(|client, _session, _deadline| clients.push(*client));
-    /// assert_eq!(clients, ["ada"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// `visit` runs under the lock of the key's shard, which is held for at most 1024 keys at a
+    /// time. It must be quick, and must not use the keyed timer.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
         let mut position = Some(0);
         while let Some(from) = position {
@@ -453,18 +425,16 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         }
     }
 
-    /// Visits the keys in steps, for a cursor that a client keeps: calls `visit` with some keys,
-    /// their tasks and their deadlines, and returns the position of those after them. The first
-    /// step begins at position 0; `None` is the end. Any number is a position, at worst one after
-    /// the end.
+    /// Visits the keys in steps, for a cursor that a client keeps. Calls `visit` with some keys,
+    /// their tasks and deadlines, and returns the position of the next step.
     ///
-    /// All steps together visit the keys as [`for_each`](Self::for_each) does: a key that is
-    /// seen throughout is visited exactly once. A step visits at most 256 keys, and at least one
-    /// if there is one from its position on. It takes time proportional to the shards and to the
-    /// room of keys that were removed.
+    /// Begin at position 0; `None` is the end. Any number is a valid position. All steps together
+    /// visit the keys as [`for_each`](Self::for_each) does. A step visits at most 256 keys, and at
+    /// least one if there is one from its position on. It takes time proportional to the shards and
+    /// to the room of removed keys.
     ///
-    /// `visit` is called under the lock of the keys' shard: it must be quick, and must not use the
-    /// keyed timer.
+    /// `visit` runs under the lock of the keys' shard. It must be quick, and must not use the keyed
+    /// timer.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -510,8 +480,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         None
     }
 
-    /// Takes all keys and tasks back, in no particular order. Takes time proportional to them, but
-    /// holds no lock for long. A key that another thread adds meanwhile may stay.
+    /// Removes all keys and returns them with their tasks, in no particular order. Takes time
+    /// proportional to them, but holds no lock for long. A key that another thread adds meanwhile
+    /// may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
         self.keys().cancel_all()
     }
@@ -537,8 +508,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.keys().shards.context.time.now()
     }
 
-    /// Calls `change` with a key's place and the new deadline, unless the key's time is up. Returns
-    /// whether it was called.
+    /// Calls `change` with a key's place and the new deadline, unless its time is up. Returns
+    /// whether it did.
     #[inline]
     fn moved<Q: Hash + Eq + ?Sized>(
         &self,
@@ -559,7 +530,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         true
     }
 
-    /// Returns a key's entry, also if its time is up and the timer has not come to it.
+    /// Returns a key's entry, even if its time is up.
     fn find_also_due<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<OccupiedEntry<'_, K, T>>
     where
         K: Borrow<Q>,
@@ -570,7 +541,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         Some(OccupiedEntry { held, index })
     }
 
-    /// Hashes a key. Never inlined, so that the hasher is inlined here, once.
+    /// Hashes a key. Never inlined, so that the hasher is inlined once.
     #[inline(never)]
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         spread(&self.hasher, key)
