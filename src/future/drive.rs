@@ -1,4 +1,4 @@
-//! The drive: what advances a timer without a thread of its own, a service's loop or a future.
+//! The drive: advances a timer in a service's loop or a future, without a thread of its own.
 
 use crate::engine::delay_queue::Awaited;
 use crate::engine::reaper::Engine;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// How much a poll of [`Drive`] expires before it lets the runtime's other tasks run.
+/// How many tasks a poll of [`Drive`] expires before it lets the runtime's other tasks run.
 const LIMIT: usize = 512;
 
 /// Tells a service's own loop when to advance a timer, and wakes the loop when that becomes
@@ -27,28 +27,8 @@ pub struct Listener {
 
 impl Listener {
     /// Returns when to call [`advance_clock`](Timer::advance_clock) next, as
-    /// [`Timer::next_expiration`] does, and keeps `waker` to wake the loop whenever this becomes
-    /// earlier. It replaces the waker of the call before.
-    ///
-    /// Call this last in the loop, and wait no longer than it says. Its answer includes every timer
-    /// that was added before. The waker is woken when a timer is added later that expires before
-    /// that answer, or is moved to such a deadline, also by a keyed timer, a purgatory, a periodic
-    /// task or a future. **No wake-up is lost if waking also ends a wait that begins after it.** An
-    /// `eventfd`, a `mio::Waker`, a channel and [`Thread::unpark`](std::thread::Thread::unpark) do
-    /// that; a condition variable needs a flag.
-    ///
-    /// The waker is also woken when a [`ManualClock`](crate::ManualClock) of the timer is moved,
-    /// and after [`is_shutdown`](Timer::is_shutdown) has become true or the last clone was dropped;
-    /// from then on this returns `None` and wakes it at once. It may be woken needlessly: the
-    /// earlier timer may be cancelled by then.
-    ///
-    /// # What the waker may do
-    /// It is woken on the thread that adds or moves the earlier timer, before that call returns,
-    /// with no lock of the timer held. So it should neither block nor take long, but it may call
-    /// the timer. Only a thread that holds an [`Entry`](crate::keyed::Entry) and adds a timer or
-    /// moves the clock wakes it under that entry's lock: there the waker must neither advance nor
-    /// shut down the entry's timer. A panic in it is contained: it is counted in
-    /// [`Stats::panicked`](crate::Stats::panicked) and reported.
+    /// [`Timer::next_expiration`] does, and keeps `waker` to wake the loop when this becomes
+    /// earlier. Replaces the waker of the previous call.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -79,14 +59,36 @@ impl Listener {
     /// }
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
+    ///
+    /// Call this last in the loop, and wait no longer than it returns. The result includes every
+    /// timer that was added before. The waker is woken when a timer is added with an earlier
+    /// deadline or moved to one, also by a keyed timer, a purgatory, a periodic task or a future.
+    /// **No wake-up is lost if waking also ends a wait that begins after it.** An `eventfd`, a
+    /// `mio::Waker`, a channel and [`Thread::unpark`](std::thread::Thread::unpark) do that; a
+    /// condition variable needs a flag.
+    ///
+    /// The waker is also woken when a [`ManualClock`](crate::ManualClock) of the timer is moved,
+    /// after [`is_shutdown`](Timer::is_shutdown) has become true, and after the last clone was
+    /// dropped. After these two, this returns `None` and wakes the loop at once. A wake-up may be
+    /// needless: the earlier timer may have been cancelled.
+    ///
+    /// # What the waker may do
+    /// It is woken on the thread that adds or moves the earlier timer, before that call returns,
+    /// with no lock of the timer held. It should not block or take long, but may call the timer. A
+    /// panic in it is contained, reported, and counted in
+    /// [`Stats::panicked`](crate::Stats::panicked).
+    ///
+    /// One case is different: a thread that holds an [`Entry`](crate::keyed::Entry) and adds a
+    /// timer or moves the clock wakes it under the entry's lock. The waker must then neither
+    /// advance nor shut down the entry's timer.
     pub fn next_expiration(&self, waker: &Waker) -> Option<Instant> {
         let context = &self.engine.context;
         match self.engine.listen(self.number, waker) {
             Awaited::Due => Some(context.time.clock.now()),
             Awaited::Until(next) => next,
             Awaited::Stopped => {
-                // Asked after the waker was left: whoever closes the timer either finds it, or has
-                // closed it by now.
+                // Asked after the waker was left: a thread that closes the timer finds the waker,
+                // or has closed it by now.
                 if self.engine.sources.is_closed() {
                     context.catch_panic(|| waker.wake_by_ref());
                 }
@@ -103,9 +105,8 @@ impl fmt::Debug for Listener {
 }
 
 impl<T: Send + 'static> Timer<T> {
-    /// Returns a listener for a loop that drives the timer, in place of a reaper thread.
-    ///
-    /// Several of them, and futures and a reaper, may drive the timer at the same time.
+    /// Returns a listener for a loop that drives the timer, in place of a reaper thread. Several
+    /// listeners, futures and a reaper may drive the timer at the same time.
     #[must_use]
     pub fn listener(&self) -> Listener {
         let engine = Arc::clone(&self.base.engine);
@@ -113,27 +114,11 @@ impl<T: Send + 'static> Timer<T> {
         Listener { engine, number }
     }
 
-    /// Returns a future that drives the timer, in place of a reaper thread: spawn it on a runtime,
-    /// and give it the sleep of that runtime.
+    /// Returns a future that drives the timer, in place of a reaper thread. Spawn it on a runtime,
+    /// and give it that runtime's sleep.
     ///
-    /// The future calls `sleep_until` with the next expiration, a time of the timer's clock, and
-    /// advances the timer when that sleep completes. So the sleep and the clock have to show the
-    /// same time; the page [`guide::runtimes`](crate::guide::runtimes#tokios-paused-clock) has the
-    /// clock of a runtime that is paused in tests. A thread that adds an earlier timer wakes the
-    /// future, which then sleeps anew. If no timer is pending, the future only waits to be woken.
-    /// Moving a [`ManualClock`](crate::ManualClock) wakes it as well, so in virtual time
-    /// `sleep_until` may return [`std::future::pending`].
-    ///
-    /// A poll hands some 512 due tasks to the executor, and then lets the runtime's other tasks
-    /// run. Tasks that run in place run on the runtime's thread, and must not block there.
-    ///
-    /// The future does not keep the timer alive. It completes when the timer is shut down or its
-    /// last clone is dropped. If you drop the future before that, nothing expires until something
-    /// else drives the timer. Several such futures, a reaper and
-    /// [`advance_clock`](Self::advance_clock) may drive a timer at the same time.
-    ///
-    /// With tokio's sleep it is `timer.drive(|next| tokio::time::sleep_until(next.into()))`, with
-    /// smol's `timer.drive(smol::Timer::at)`; the page
+    /// On tokio, call `timer.drive(|next| tokio::time::sleep_until(next.into()))`; on smol,
+    /// `timer.drive(smol::Timer::at)`. The page
     /// [`guide::runtimes`](crate::guide::runtimes#a-timer-without-a-thread) shows both. In virtual
     /// time:
     ///
@@ -156,6 +141,20 @@ impl<T: Send + 'static> Timer<T> {
     /// assert!(driver.join().is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// The future calls `sleep_until` with the next expiration, a time of the timer's clock, and
+    /// advances the timer when that sleep completes. The sleep and the clock must show the same
+    /// time: see [a clock for paused tests](crate::guide::runtimes#tokios-paused-clock). An earlier
+    /// timer, or moving a [`ManualClock`](crate::ManualClock), wakes the future. In virtual time
+    /// `sleep_until` may therefore return [`std::future::pending`].
+    ///
+    /// A poll hands some 512 due tasks to the executor, and then lets the runtime's other tasks
+    /// run. Tasks that run in place run on the runtime's thread, and must not block there.
+    ///
+    /// The future does not keep the timer alive. It completes when the timer is shut down or its
+    /// last clone is dropped. If you drop it earlier, nothing expires until something else drives
+    /// the timer. Several such futures, a reaper and [`advance_clock`](Self::advance_clock) may
+    /// drive a timer at the same time.
     pub fn drive<F: FnMut(Instant) -> S, S: Future>(&self, sleep_until: F) -> Drive<F, S> {
         Drive { listener: self.listener(), sleep_until, until: None, sleep: None }
     }

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// With the feature `hyper`: the time limits of hyper's servers and clients on this timer.
+/// With the feature `hyper`: provides the time limits of hyper's servers and clients.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -24,13 +24,11 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 ///
-/// A whole server, and what happens when the timer is full or shut down, are on the page
-/// [`guide::runtimes`](crate::guide::runtimes#hyper).
-///
-/// Each sleep takes one allocation, because hyper wants it in a box. Resetting it takes none, and
-/// leaves it where it is in the timer: see [`Timeout::reschedule`](crate::Timeout::reschedule).
-/// `now` is the time of the timer's clock, so a server on a
-/// [`ManualClock`](crate::ManualClock) keeps virtual time.
+/// The page [`guide::runtimes`](crate::guide::runtimes#hyper) has a whole server, and what happens
+/// when the timer is full or shut down. Each sleep takes one allocation, because hyper wants a box.
+/// Resetting it takes none: see [`Timeout::reschedule`](crate::Timeout::reschedule). `now` is the
+/// time of the timer's clock, so a server on a [`ManualClock`](crate::ManualClock) keeps virtual
+/// time.
 impl<T: Send + 'static> rt::Timer for Timer<T> {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         Box::pin(Unfailing { sleep: Timer::sleep(self, duration), reported: false })

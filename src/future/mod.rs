@@ -29,7 +29,7 @@ pub enum TimedError {
     Sleep(SleepError),
 }
 
-/// Wakers are woken in place, on the thread that advances the timer.
+/// Wakers are woken on the thread that advances the timer.
 impl<T: Send + 'static> Timer<T> {
     /// Returns a future that completes at `when`; a delay counts from this call.
     ///
@@ -48,8 +48,8 @@ impl<T: Send + 'static> Timer<T> {
         self.base.sleeps.sleep(when.into())
     }
 
-    /// Limits the time of `future`: its output, or [`TimedError::Elapsed`] if it has none at
-    /// `when`; a delay counts from this call.
+    /// Limits the time of `future`. Returns its output, or [`TimedError::Elapsed`] if it has none
+    /// at `when`; a delay counts from this call.
     ///
     /// Each poll polls `future` first, so an output that is ready in time is never lost.
     ///
@@ -70,18 +70,17 @@ impl<T: Send + 'static> Timer<T> {
         Timed { sleep: self.sleep(when), future: Some(future) }
     }
 
-    /// Returns an interval whose first tick is due at once, and each later one a `period` after the
-    /// previous one was due. A late tick does not delay the others, except with
-    /// [`MissedTick::Delay`]; [`Interval::missed_tick`] sets what happens to missed ticks.
-    ///
-    /// A period of zero counts as a nanosecond.
+    /// Returns an interval whose first tick is due at once, and each later tick a `period` after
+    /// the previous one was due. Zero counts as a nanosecond. [`Interval::missed_tick`] sets what
+    /// happens to missed ticks. A late tick does not delay the others, except with
+    /// [`MissedTick::Delay`].
     #[must_use]
     pub fn interval(&self, period: Duration) -> Interval {
         self.interval_at(Duration::ZERO, period)
     }
 
-    /// Returns an interval as [`interval`](Self::interval) does, whose first tick is due at
-    /// `first`; a delay counts from this call.
+    /// Returns an [`interval`](Self::interval) whose first tick is due at `first`; a delay counts
+    /// from this call.
     #[must_use]
     pub fn interval_at(&self, first: impl Into<When>, period: Duration) -> Interval {
         Interval {
@@ -118,7 +117,7 @@ impl<F: Future> Future for Timed<F> {
         if polled.is_pending() {
             let slept = ready!(Pin::new(&mut *timed.sleep).poll(context));
             let late = slept.map_or_else(TimedError::Sleep, |()| TimedError::Elapsed);
-            // The future may have become ready since it was polled, and in time.
+            // The future may have become ready in time since it was polled.
             polled = Poll::Ready(match poll(context) {
                 Poll::Ready(output) => Ok(output),
                 Poll::Pending => Err(late),
@@ -142,15 +141,15 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Sets what happens to missed ticks. Default: they are [skipped](MissedTick::Skip). A tick
-    /// begins when it is returned.
+    /// Sets what happens to missed ticks. Default: [`MissedTick::Skip`]. A tick begins when it is
+    /// returned.
     #[must_use]
     pub fn missed_tick(mut self, missed_tick: MissedTick) -> Self {
         self.missed_tick = missed_tick;
         self
     }
 
-    /// Moves the next tick; later ones are counted from it. So an interval that is reset at each
+    /// Moves the next tick; later ticks are counted from it. An interval that is reset at each
     /// packet ticks only after a silence.
     pub fn reset(&mut self, when: impl Into<When>) {
         self.sleep.reset(when);
@@ -180,10 +179,7 @@ impl Interval {
     }
 }
 
-/// With the feature `stream`: the ticks, each with the time at which it was due.
-///
-/// The stream has no end of its own. If the timer is full or was shut down, it yields the
-/// [`SleepError`] and ends.
+/// With the feature `stream`: yields the ticks, each with the time at which it was due.
 ///
 /// ```
 /// use futures_core::Stream;
@@ -200,8 +196,9 @@ impl Interval {
 /// # }).unwrap();
 /// ```
 ///
-/// The page [`guide::runtimes`](crate::guide::runtimes#ticks-as-a-stream) shows it with such a
-/// trait.
+/// The stream has no end of its own. If the timer is full or was shut down, it yields the
+/// [`SleepError`] and ends. The page [`guide::runtimes`](crate::guide::runtimes#ticks-as-a-stream)
+/// uses an extension trait.
 #[cfg(feature = "stream")]
 impl futures_core::Stream for Interval {
     type Item = Result<Instant, SleepError>;
