@@ -32,28 +32,28 @@ use std::time::{Duration, Instant};
 #[must_use = "runs nothing until it is started"]
 pub struct Periodic {
     period: Duration,
-    /// `None` is a random part of the period.
+    /// `None`: a random part of the period.
     first: Option<Duration>,
     jitter: Duration,
-    /// `None` with a delay: the next run is counted from when this one ended.
+    /// `None` with a delay: the next run is counted from the end of this one.
     missed_tick: Option<MissedTick>,
     overlaps: bool,
 }
 
 impl Periodic {
-    /// Runs the task every `period`, keeping the phase: the first run is due a period after the
-    /// start, and each later one a period after the previous one was due, however long runs take.
-    /// (With [`MissedTick::Delay`] it is due a period after the previous run began.)
+    /// Runs the task every `period`, keeping the phase. The first run is due a period after the
+    /// start. Each later run is due a period after the previous one was due, however long runs
+    /// take. ([`MissedTick::Delay`] counts from the beginning of the previous run instead.)
     ///
-    /// Runs do not overlap unless [`overlapping`](Self::overlapping) is set: a run that takes too
-    /// long makes the next one late, and [`missed_tick`](Self::missed_tick) sets what happens to
-    /// those that it misses. A period of zero counts as a nanosecond.
+    /// Runs do not overlap unless [`overlapping`](Self::overlapping) is set. A run that takes too
+    /// long makes the next run late; [`missed_tick`](Self::missed_tick) sets what happens to missed
+    /// runs. A period of zero counts as a nanosecond.
     pub fn every(period: Duration) -> Self {
         Self::new(period, Some(MissedTick::default()))
     }
 
-    /// Runs the task with a pause of `delay` between the end of a run and the next run; the first
-    /// run is due after `delay`.
+    /// Runs the task with a pause of `delay` between the end of a run and the next run. The first
+    /// run is due after `delay`; zero counts as a nanosecond.
     pub fn with_delay(delay: Duration) -> Self {
         Self::new(delay, None)
     }
@@ -69,28 +69,28 @@ impl Periodic {
         }
     }
 
-    /// Sets when the first run is due, counted from the start; later runs are counted from there.
-    /// Default: after one period or delay.
+    /// Sets when the first run is due, counted from the start; later runs are counted from the
+    /// first. Default: after one period or delay.
     pub fn first_after(mut self, delay: Duration) -> Self {
         self.first = Some(delay);
         self
     }
 
-    /// Starts at a random time within the first period or delay: many series that are started at
-    /// once are then spread over it.
+    /// Starts at a random time within the first period or delay, which spreads many series that
+    /// start at once.
     pub fn random_phase(mut self) -> Self {
         self.first = None;
         self
     }
 
-    /// Sets what happens to missed runs. Default: they are [skipped](MissedTick::Skip). Has no
-    /// effect [with a delay](Self::with_delay).
+    /// Sets what happens to missed runs. Default: [`MissedTick::Skip`]. Has no effect [with a
+    /// delay](Self::with_delay).
     pub fn missed_tick(mut self, policy: MissedTick) -> Self {
         self.missed_tick = self.missed_tick.and(Some(policy));
         self
     }
 
-    /// Lets a run begin when it is due even if the previous one has not ended, for executors with
+    /// Lets a run begin when it is due even if the previous run has not ended, for executors with
     /// several threads. Has no effect [with a delay](Self::with_delay).
     pub fn overlapping(mut self) -> Self {
         self.overlaps = self.missed_tick.is_some();
@@ -98,25 +98,32 @@ impl Periodic {
     }
 
     /// Delays each run by a random time from zero to less than `jitter`, so that many series do not
-    /// run at once. Default: zero. The phase is kept, and the jitter never counts as a missed tick;
-    /// but with [`MissedTick::Delay`] the next run is counted from when this one began, jitter
-    /// included. On a [`ManualClock`](crate::ManualClock) the clock's seed decides it.
+    /// run at once. Default: zero.
+    ///
+    /// The phase is kept, and the jitter never counts as a missed tick. With [`MissedTick::Delay`],
+    /// however, the next run is counted from when this run began, jitter included. On a
+    /// [`ManualClock`](crate::ManualClock), the clock's seed decides the jitter.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
     }
 
     /// Starts the series: `timer`'s executor runs `task`. A panic ends that run but not the series;
-    /// the timer counts it (in [`Stats::panicked`](crate::Stats::panicked)) and reports it.
+    /// the timer reports it and counts it in [`Stats::panicked`](crate::Stats::panicked).
     ///
     /// The series does not keep the timer alive, unless its closure owns the timer, or a keyed
-    /// timer or purgatory on it: give the closure a [`WeakTimer`](crate::WeakTimer) instead.
+    /// timer or purgatory on it. Give the closure a [`WeakTimer`](crate::WeakTimer) instead.
     ///
-    /// The series ends when it is cancelled, when the timer is full as the next run is added, when
-    /// a run is dropped instead of run (one that the executor refuses, for example), with the last
-    /// clone of the timer, and with a [`shutdown`](Timer::shutdown). A run in progress is then the
-    /// last one. Unless the timer has its own type of task, `shutdown` returns the pending run; the
-    /// series then ends when that is dropped or has run.
+    /// # How a series ends
+    /// A run in progress is the last one if the series ends:
+    ///
+    /// - by a call to `cancel`;
+    /// - because the timer is full when the next run is added;
+    /// - because a run is dropped instead of run, for example by an executor that refuses it;
+    /// - with the last clone of the timer, or a [`shutdown`](Timer::shutdown).
+    ///
+    /// Unless the timer has its own type of task, `shutdown` returns the pending run. The series
+    /// then ends when that run is dropped or has run.
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
@@ -139,28 +146,28 @@ impl Periodic {
     }
 }
 
-/// What a periodic timer does about runs whose time has passed: because a run took longer than the
-/// period, because nothing drove the timer, or because the machine slept. `Burst` and `Skip` keep
-/// the phase, `Delay` does not.
+/// What a periodic timer does about runs whose time has passed. A run took longer than the period,
+/// nothing drove the timer, or the machine slept. `Burst` and `Skip` keep the phase, `Delay` does
+/// not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedTick {
-    /// Runs them all, one right after another, until it has caught up.
+    /// Runs them all, one right after another, until the series has caught up.
     Burst,
-    /// Skips them, and continues with the next one that is due now or later: each run is a multiple
-    /// of the period after the first one, or after the last that was [chosen](Run::reschedule).
+    /// Skips them, and continues with the next run that is due now or later. Each run stays a
+    /// multiple of the period after the first run, or after the last one that was
+    /// [chosen](Run::reschedule).
     #[default]
     Skip,
-    /// Counts the period from the moment at which each run begins, even if it was only a little
-    /// late: runs are never closer together than a period. So there is no phase: a run that is
-    /// late, by a tick or by its jitter, makes all later ones late by as much. No run is missed or
-    /// skipped.
+    /// Counts the period from the beginning of each run, so runs are never closer together than a
+    /// period. A run that is late, by a tick or by its jitter, makes all later runs late by as
+    /// much. No run is missed or skipped.
     Delay,
 }
 
 impl MissedTick {
-    /// Returns the run after the one that was due at `due` and began at `began`, given that it is
-    /// `now`. The period is not zero.
+    /// Returns the run after the one that was due at `due` and began at `began`. The period is not
+    /// zero.
     pub(crate) fn next(
         self,
         due: Instant,
@@ -182,39 +189,38 @@ impl MissedTick {
     }
 }
 
-/// The handle of a periodic task. Dropping it changes nothing. It may be kept for any length of
-/// time, and keeps neither the timer nor, once the series has ended, its task.
+/// The handle of a periodic task. Dropping it changes nothing. Keep it as long as you like: it
+/// keeps neither the timer alive nor the task of a series that has ended.
 #[derive(Clone)]
 pub struct Series(Arc<SeriesState>);
 
-/// One run of a periodic task, which is passed to the task.
+/// One run of a periodic task, which the task receives.
 pub struct Run<'a> {
     series: &'a SeriesState,
     due: Option<Instant>,
     number: u64,
 }
 
-/// The part that the handles of a series share with its runs.
+/// The state that the handles of a series share with its runs.
 struct SeriesState {
     periodic: Periodic,
     clock: Clock,
-    /// Where the runs are added, which refer to this. A run owns no timer, even for a moment: the
-    /// timer could end there.
+    /// Where runs are added. Weak, because a run must not own the timer: the timer could end in a
+    /// run.
     tasks: Weak<Tasks<Task>>,
     progress: Mutex<Progress>,
 }
 
-/// The part of a series that each run changes.
+/// The state that each run changes.
 #[derive(Default)]
 struct Progress {
     /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
     due: Option<Instant>,
     number: u64,
-    /// When the run in progress wants the next one to be due.
+    /// The next deadline that the run in progress has chosen.
     chosen: Option<Option<Instant>>,
-    /// The closure that all runs share, so that a run allocates nothing. The pending run and those
-    /// in progress hold it, and its end is that of the series. A [`Series`] does not hold it: a
-    /// handle keeps no closure alive.
+    /// The closure that all runs share, so that a run allocates nothing. Runs hold it strongly, so
+    /// its end is that of the series; a [`Series`] keeps no closure alive.
     runs: Option<Weak<dyn Fn(u64) + Send + Sync>>,
     timeout: Option<Timeout>,
     end: Option<End>,
@@ -229,15 +235,17 @@ enum End {
 }
 
 impl Series {
-    /// Ends the series, and returns whether this call ended it: not if it had [ended
-    /// before](Periodic::start). No further run begins; a run in progress is not interrupted.
+    /// Ends the series. Returns whether this call did so; false if the series had
+    /// [ended](Periodic::start). No further run begins; a run in progress is not interrupted.
     pub fn cancel(&self) -> bool {
         self.0.end(End::Cancelled)
     }
 
-    /// Moves the next run, earlier or later; later periods are counted from that run. So a series
-    /// that is reset at each sign of life runs only after a silence. While a run is in progress,
-    /// this sets when the one after it is due. Returns whether the series goes on.
+    /// Moves the next run, earlier or later; later periods are counted from that run. Returns
+    /// whether the series goes on.
+    ///
+    /// While a run is in progress, this sets when the run after it is due. A series that is reset
+    /// at each sign of life runs only after a silence.
     pub fn reset(&self, when: impl Into<When>) -> bool {
         let due = self.0.clock.deadline_of(when.into());
         let mut progress = self.0.progress.lock();
@@ -253,7 +261,7 @@ impl Series {
         true
     }
 
-    /// Returns whether the series was cancelled; not if it has ended in another way.
+    /// Returns whether the series was cancelled; false if it has ended in another way.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.progress.lock().end == Some(End::Cancelled)
@@ -279,10 +287,11 @@ impl Run<'_> {
         self.number
     }
 
-    /// Sets when the next run is due, instead of what the options of the series say: so a task that
-    /// tries again chooses its own delays, without a handle to its timer. A delay is counted from
-    /// this call, the jitter is added to it, and later periods are counted from that run. The last
-    /// call counts. It has no effect if runs [overlap](Periodic::overlapping).
+    /// Sets when the next run is due, instead of the series' options. A task that tries again
+    /// chooses its own delays in this way. The last call counts.
+    ///
+    /// A delay is counted from this call, plus the jitter; later periods are counted from that run.
+    /// Has no effect if runs [overlap](Periodic::overlapping).
     ///
     /// ```
     /// use std::time::Duration;
@@ -348,9 +357,8 @@ impl SeriesState {
         let _ = self.add(due, number);
     }
 
-    /// Adds the run with this number to the timer, unless that has gone. No lock is held as it is
-    /// added, so the series may end meanwhile, and nobody else cancels that run; or the run may
-    /// begin, and a later one leave its own handle.
+    /// Adds the run with this number to the timer, if the timer is still there. Holds no lock
+    /// meanwhile: the series may end, or the run may begin and a later run leave its own handle.
     fn add(&self, due: Option<Instant>, number: u64) -> Result<(), AddError<Task>> {
         let Some(tasks) = self.tasks.upgrade() else { return Ok(()) };
         let runs = self.progress.lock().runs.as_ref().and_then(Weak::upgrade);
@@ -363,7 +371,7 @@ impl SeriesState {
         Ok(())
     }
 
-    /// Keeps the handle of the run with this number, and when that is due if it was moved.
+    /// Keeps the handle of the run with this number, and its deadline if it was moved.
     fn keep(&self, timeout: Timeout, moved: Option<Option<Instant>>, number: u64) {
         let mut progress = self.progress.lock();
         if progress.end.is_some() {
@@ -405,7 +413,7 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Returns a random duration below `most`; zero if that is.
+/// Returns a random duration below `most`; zero if `most` is zero.
 fn random_below(most: Duration, clock: &Clock) -> Duration {
     Duration::from_nanos(match u64::try_from(most.as_nanos()) {
         Ok(0) => 0,
