@@ -22,12 +22,8 @@ const TICK_NS: u64 = 1_000_000;
 /// Slots of each wheel: few, because a program may have a queue for each connection.
 const WHEEL_SIZE: usize = 64;
 
-/// Values by key, each with a deadline, for one task that owns the queue and polls it for what has
-/// expired. It needs no thread and no lock.
-///
-/// A queue sleeps on what its maker gives it: a clock, and a function that makes a sleep until a
-/// time of this clock. A struct can have a queue as a field, because its type names no closure. A
-/// queue is `Send`, or `Sync`, if its keys and values are.
+/// Holds values by key, each with a deadline, for one task that owns the queue and polls it for
+/// expired values. Needs no thread and no lock.
 ///
 /// ```
 /// use std::{future::poll_fn, time::Duration};
@@ -45,22 +41,27 @@ const WHEEL_SIZE: usize = 64;
 /// # }).unwrap();
 /// ```
 ///
+/// You give the queue a clock, and a function that makes a sleep until a time of this clock. The
+/// queue's type names neither, so a struct can have a queue as a field. A queue is `Send` or `Sync`
+/// if its keys and values are.
+///
 /// # What it promises
 /// - Nothing expires before its deadline. Deadlines are rounded up to a tick of a millisecond, and
 ///   values expire in the order of their ticks.
-/// - A key is there until [`poll_expired`](Self::poll_expired) has returned it or it is removed,
-///   even if its time is up.
-/// - Any deadline is valid. A key that is not there is no error.
+/// - A key stays until [`poll_expired`](Self::poll_expired) has returned it or you remove it, even
+///   if its time is up.
+/// - Any deadline is valid. A missing key is no error.
 /// - A later deadline costs a single write, and at most one wake-up at the former deadline.
-/// - After `Pending` the task is woken when the queue gets an earlier deadline, or becomes empty.
-///   After `Ready(None)` it is woken when something is inserted.
+/// - After `Pending`, the task is woken when the queue gets an earlier deadline or becomes empty.
+///   After `Ready(None)`, it is woken when something is inserted.
 /// - No method panics unless the caller's code does: the sleep, the clock, or a key's `Hash` or
 ///   `Eq`.
 ///
+/// # Costs
 /// Inserting, removing and moving take constant time on average. The index of keys is rebuilt when
-/// the keys have doubled, or have become few. Expiring takes constant time for each value, plus one
-/// move for each level of the wheel that the value lay above the finest. A queue takes 560 bytes,
-/// and with its first key 4 to 9 KB: the farther the deadline, the more.
+/// the keys have doubled, or have become few. Expiring a value takes constant time, plus one move
+/// for each wheel level that the value lay above the finest. A queue takes 560 bytes, and with its
+/// first key 4 to 9 KB: the farther the deadline, the more.
 pub struct KeyedQueue<K, V, S = RandomState> {
     clock: Clock,
     /// When tick 0 began.
@@ -69,15 +70,15 @@ pub struct KeyedQueue<K, V, S = RandomState> {
     /// Where the keys are in the timer.
     index: KeyTable<TimerKey>,
     hasher: S,
-    /// Never locked: the lock makes the queue `Sync`, whatever the maker's sleep is.
+    /// Never locked: the mutex makes the queue `Sync`, whatever the sleep is.
     sleep: Mutex<Pin<Box<dyn Sleep + Send>>>,
-    /// The tick until which it sleeps; `None` for ever.
+    /// The tick until which the queue sleeps; `None` is forever.
     sleeps_until: Option<u64>,
-    /// Of the task that has polled last, unless it got something.
+    /// Of the task that has polled last, unless it got a value.
     waker: Option<Waker>,
 }
 
-/// What lies in the timer, whose deadlines are ticks.
+/// An entry of the timer, whose deadlines are ticks.
 struct Queued<K, V> {
     key: K,
     value: V,
@@ -86,7 +87,7 @@ struct Queued<K, V> {
     hash: u32,
 }
 
-/// A value that has expired, and has left its [`KeyedQueue`].
+/// A value that has expired and has left its [`KeyedQueue`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired<K, V> {
     /// The key.
@@ -99,7 +100,7 @@ pub struct Expired<K, V> {
 
 /// A sleep whose type the queue does not name.
 trait Sleep {
-    /// Begins to sleep until a time; without one, for ever.
+    /// Begins to sleep until a time; `None` is forever.
     fn reset(self: Pin<&mut Self>, until: Option<Instant>);
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
@@ -127,8 +128,8 @@ impl<M: FnMut(Instant) -> F, F: Future> Sleep for Sleeping<M, F> {
 }
 
 impl<K: Hash + Eq, V> KeyedQueue<K, V> {
-    /// Creates an empty queue. `sleep_until` makes a future that completes at a time of `clock`.
-    /// The output of that future is ignored. Allocates once for both.
+    /// Creates an empty queue. `sleep_until` makes a future that completes at a time of `clock`;
+    /// the output of that future is ignored. Allocates once for both.
     ///
     /// The page [`guide::runtimes`](crate::guide::runtimes#a-keyed-queue-on-tokio) has the clock
     /// and the sleep of tokio, paused or not.
@@ -145,7 +146,7 @@ impl<K: Hash + Eq, V> KeyedQueue<K, V> {
 }
 
 impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
-    /// Creates an empty queue, as [`new`](KeyedQueue::new) does, that hashes keys with `hasher`.
+    /// Creates an empty queue as [`new`](KeyedQueue::new) does, but hashes keys with `hasher`.
     #[must_use]
     pub fn with_hasher<F>(
         clock: impl Into<Clock>,
@@ -169,7 +170,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
     }
 
     /// Adds a key with a value that expires at `when`. If the key is there, replaces its value and
-    /// its deadline, and returns the former value; the key that is there stays, as in a `HashMap`.
+    /// deadline, and returns the former value. The key in the queue stays, as in a `HashMap`.
     pub fn insert(&mut self, key: K, when: impl Into<When>, value: V) -> Option<V> {
         match self.entry(key) {
             Entry::Occupied(mut entry) => {
@@ -183,7 +184,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         }
     }
 
-    /// Takes a key out. Returns its value, if it was there.
+    /// Removes a key. Returns its value, if the key was there.
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -234,7 +235,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         self.timer.get(self.find(key)?).map(|queued| &queued.value)
     }
 
-    /// Returns a key's value to be changed, if the key is there.
+    /// Returns a mutable reference to a key's value, if the key is there.
     pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
@@ -282,7 +283,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         self.index.find(hash, is_meant).copied()
     }
 
-    /// Moves a key's deadline if the former and the new one are `wanted`.
+    /// Moves a key's deadline if `is_wanted` accepts the former and the new one.
     #[inline]
     fn move_if<Q: Hash + Eq + ?Sized>(
         &mut self,
@@ -301,22 +302,21 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
 
 impl<K, V, S> KeyedQueue<K, V, S> {
     /// Returns the key that expires first, its value and its deadline; the deadline is `None` if no
-    /// key ever expires. Within a tick another key may expire before it.
+    /// key ever expires. Another key of the same tick may expire before it.
     ///
-    /// Takes time proportional to the slots that hold something, and to the keys in the first of
-    /// them.
+    /// Takes time proportional to the occupied slots, and to the keys in the first of them.
     #[must_use]
     pub fn peek(&self) -> Option<(&K, &V, Option<Instant>)> {
         self.timer.peek().map(|(_, _, queued)| queued.see())
     }
 
-    /// Returns all keys with their values and deadlines, in no particular order. The deadline of a
-    /// key that never expires is `None`.
+    /// Returns all keys with their values and deadlines, in no particular order. A deadline of
+    /// `None` is never.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V, Option<Instant>)> {
         self.timer.iter().map(|(_, _, queued)| queued.see())
     }
 
-    /// Returns how many keys there are, with those that are due.
+    /// Returns how many keys there are, including those that are due.
     #[must_use]
     pub fn len(&self) -> usize {
         self.timer.len()
@@ -328,14 +328,14 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.len() == 0
     }
 
-    /// Returns for how many keys the index has room before it grows.
+    /// Returns how many keys the index holds before it grows.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.index.0.capacity()
     }
 
-    /// Shrinks the index to what its keys need. (Values lie in chunks, which are given back as soon
-    /// as they are empty; [`clear`](Self::clear) gives everything back.)
+    /// Shrinks the index to what its keys need. The memory of values is given back in any case, a
+    /// chunk at a time; [`clear`](Self::clear) gives everything back.
     pub fn shrink_to_fit(&mut self) {
         self.index.shrink_to_fit();
     }
@@ -345,8 +345,8 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         drop(self.drain());
     }
 
-    /// Takes all keys out, with their values and deadlines, in the order of their ticks. They are
-    /// out even if the iterator is dropped.
+    /// Removes all keys and returns them with their values and deadlines, in the order of their
+    /// ticks. The keys are removed even if you drop the iterator.
     pub fn drain(
         &mut self,
     ) -> impl ExactSizeIterator<Item = (K, V, Option<Instant>)> + use<K, V, S> {
@@ -356,15 +356,15 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         all.map(|(_, Queued { key, value, deadline, .. })| (key, value, deadline))
     }
 
-    /// Takes the next key out that has expired, first the keys of the first tick.
+    /// Removes the next expired key and returns it, keys of the first tick first.
     ///
     /// - `Ready(Some(_))`: a key has expired. Poll again for the next one.
     /// - `Ready(None)`: the queue is empty.
-    /// - `Pending`: the task is woken when the first deadline has come, and when the queue gets an
-    ///   earlier one or becomes empty.
+    /// - `Pending`: the task is woken at the first deadline, and when the queue gets an earlier one
+    ///   or becomes empty.
     ///
-    /// Takes constant time on average. Never blocks. Never yields while something is due: on tokio,
-    /// poll it within `tokio::task::coop::cooperative`, which lets other tasks run.
+    /// Takes constant time on average, and never blocks. Never yields while a key is due: on tokio,
+    /// poll within `tokio::task::coop::cooperative`, which lets other tasks run.
     pub fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<Option<Expired<K, V>>> {
         if let Some(expired) = self.pop() {
             return Poll::Ready(Some(expired));
@@ -378,7 +378,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
             return Poll::Ready(None);
         }
         if self.sleep().poll(context).is_ready() {
-            // The deadline has come meanwhile, or the sleep has ended early by the clock.
+            // The deadline has come, or the sleep has ended too early.
             self.sleep_until(None);
             match self.pop() {
                 Some(expired) => return Poll::Ready(Some(expired)),
@@ -392,7 +392,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.sleep.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
     }
 
-    /// Begins another sleep, unless that is the one that lasts.
+    /// Begins a new sleep, unless the current one ends at the same tick.
     fn sleep_until(&mut self, tick: Option<u64>) {
         if tick != self.sleeps_until {
             self.sleeps_until = tick;
@@ -402,7 +402,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         }
     }
 
-    /// Takes the first key out that is due.
+    /// Removes the first key that is due.
     fn pop(&mut self) -> Option<Expired<K, V>> {
         let now = Nanos::of(self.clock.now().saturating_duration_since(self.origin));
         let Popped { key: at, task, .. } = self.timer.pop(now.0 / TICK_NS)?;
@@ -451,7 +451,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         Some(queued)
     }
 
-    /// Wakes the task if it sleeps for longer than until the first deadline.
+    /// Wakes the task if it sleeps beyond the first deadline.
     #[inline]
     fn wake_if_earlier(&mut self) {
         if self.waker.is_some() {
@@ -462,7 +462,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         }
     }
 
-    /// Wakes the task that has polled last, unless it has taken something out since.
+    /// Wakes the task that has polled last, unless it has got a value since.
     fn wake(&mut self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -475,7 +475,7 @@ fn is_later(deadline: Option<Instant>, other: Option<Instant>) -> bool {
     other.is_some_and(|other| deadline.is_none_or(|deadline| deadline > other))
 }
 
-/// Nothing in it is pinned but the sleep, which has a box of its own.
+/// Nothing is pinned but the sleep, which has its own box.
 impl<K, V, S> Unpin for KeyedQueue<K, V, S> {}
 
 impl<K, V> Queued<K, V> {
@@ -484,7 +484,7 @@ impl<K, V> Queued<K, V> {
     }
 }
 
-/// A key of a [`KeyedQueue`], and what can be done with it.
+/// A key of a [`KeyedQueue`], to look at and to change.
 #[derive(Debug)]
 pub enum Entry<'a, K, V, S = RandomState> {
     /// The key is there.
@@ -542,7 +542,7 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
         self.queue.move_to(self.at, when.into(), |_, _| true);
     }
 
-    /// Takes the key out, and returns its value.
+    /// Removes the key, and returns its value.
     pub fn remove(self) -> V {
         let taken = self.queue.take(self.at);
         taken.expect("the entry borrows the queue").value
@@ -562,8 +562,8 @@ impl<K, V, S> VacantEntry<'_, K, V, S> {
     }
 }
 
-/// Its items are the values that expire. It ends when the queue is empty, and goes on if something
-/// is inserted after that.
+/// Yields the values that expire. Ends when the queue is empty, and goes on if a key is inserted
+/// after that.
 #[cfg(feature = "stream")]
 impl<K, V, S> futures_core::Stream for KeyedQueue<K, V, S> {
     type Item = Expired<K, V>;
