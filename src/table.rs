@@ -1,15 +1,14 @@
-//! The table: finds values by the hashes of their keys, which it does not hold itself.
+//! The table: finds values by the hashes of their keys, which the table does not hold.
 //!
-//! A value moves when the table grows. So a user that has to find it again keeps its hash, and
-//! something that distinguishes it from the others; or keeps it elsewhere, and only its index here.
-//! The [hash](spread) of a key is computed once. Its upper half decides to which shard the key
-//! belongs; the lower half is stored, which is enough to tell nearly all keys apart.
+//! A value moves when the table grows, so its user keeps the hash to find it again. A key is
+//! [hashed](spread) once. The hash's upper half selects the shard. The lower half is stored, which
+//! tells nearly all keys apart.
 
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hash};
 
-/// Spreads the entropy that a simple hasher leaves in the low bits over all of them. (Fibonacci
-/// hashing: Knuth, "The Art of Computer Programming", vol. 3, 6.4.)
+/// Spreads the entropy of a simple hasher's low bits over all bits. (Fibonacci hashing: Knuth, "The
+/// Art of Computer Programming", vol. 3, 6.4.)
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Hashes a key for a table.
@@ -24,15 +23,14 @@ fn mix(hash: u64) -> u64 {
     hash ^ (hash >> 32)
 }
 
-/// Returns which of so many shards, a power of two, a key with this hash belongs to.
+/// Returns the shard of a hash; `shards` is a power of two.
 #[inline]
 pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
 }
 
-/// Returns how many shards to use for the keys of so many threads: enough that two threads seldom
-/// want the same shard, and not more, because each shard has its own wheels. In models there are
-/// few, because each lock is a step of the schedule.
+/// Returns how many shards to use: enough that two threads seldom want the same shard. Few
+/// otherwise: each shard has its own wheels, and in models each lock is a step of the schedule.
 pub(crate) fn shards_for(threads: usize) -> usize {
     let each = if cfg!(tickwheel_model) { 2 } else { 8 };
     (each * threads).next_power_of_two().min(1 << 12)
@@ -42,27 +40,26 @@ pub(crate) fn shards_for(threads: usize) -> usize {
 #[derive(Default)]
 pub(crate) struct KeyTable<V>(pub(crate) HashTable<(u32, V)>);
 
-/// Returns a hash in the form that the table needs, which uses the highest and the lowest bits.
+/// Returns a hash in the table's form, which uses the highest and the lowest bits.
 #[inline]
 fn long(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(SPREAD)
 }
 
 impl<V> KeyTable<V> {
-    /// Returns the value with this hash that `is_meant`.
+    /// Returns the value with this hash for which `is_meant` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
         let found = self.0.find(long(hash), |(other, value)| *other == hash && is_meant(value));
         found.map(|(_, value)| value)
     }
 
-    /// Returns the value with this hash that `is_meant`.
     pub(crate) fn find_mut(&mut self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<&mut V> {
         let found = self.0.find_mut(long(hash), |(other, value)| *other == hash && is_meant(value));
         found.map(|(_, value)| value)
     }
 
-    /// Returns the value with this hash that `is_meant`, made by `make` if there is none.
+    /// Returns the value with this hash for which `is_meant` holds; `make` makes a missing value.
     #[inline]
     pub(crate) fn find_or_insert(
         &mut self,
@@ -81,12 +78,11 @@ impl<V> KeyTable<V> {
         self.0.insert_unique(long(hash), (hash, value), |(other, _)| long(*other));
     }
 
-    /// Gives back the memory that the values do not need.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.0.shrink_to_fit(|(hash, _)| long(*hash));
     }
 
-    /// Takes out the value with this hash that `is_meant`.
+    /// Removes the value with this hash for which `is_meant` holds.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<V> {
         let is_it = |(other, value): &(u32, V)| *other == hash && is_meant(value);
