@@ -10,17 +10,18 @@ use std::fmt;
 use std::mem;
 use std::time::Instant;
 
-/// A view into one key of a keyed timer, as returned by
+/// A view into one key of a keyed timer, returned by
 /// [`KeyedTimer::entry`](crate::keyed::KeyedTimer::entry).
 ///
-/// An entry holds the lock of the key's shard, so other threads that use keys of that shard wait
-/// until it is dropped, and keys of that shard do not expire. An executor waits as well, if a
-/// closure has returned a key of that shard to be kept. So do not wait under an entry for anything
-/// that the timer runs. Keep an entry only briefly, and do not use the keyed timer meanwhile: the
-/// call would wait for its own thread, for ever. To advance a timer under an entry is a panic in
-/// debug builds. Of other timers, and of
-/// its own, only `add` and `cancel` may be called; so a waker that these wake
-/// ([`Listener`](crate::Listener)) must not advance the timer either.
+/// An entry holds the lock of the key's shard until it is dropped. Other threads that use the
+/// shard's keys wait, and these keys do not expire. An executor also waits, if a closure has
+/// returned a key of that shard to be kept.
+///
+/// - Keep an entry only briefly, and do not wait under it for anything that the timer runs.
+/// - Do not use the keyed timer meanwhile: the call would wait for its own thread, forever.
+/// - Do not advance a timer under an entry: it is a panic in debug builds.
+/// - Call only `add` and `cancel` of the timer itself and of other timers. A waker that these wake
+///   ([`Listener`](crate::Listener)) must not advance the timer either.
 #[derive(Debug)]
 pub enum Entry<'a, K: Eq, T> {
     /// The key has a task.
@@ -37,20 +38,19 @@ pub struct OccupiedEntry<'a, K: Eq, T> {
 
 /// A key that has no task, or one whose time is up.
 pub struct VacantEntry<'a, K: Eq, T> {
-    /// With the key.
     pub(crate) held: Held<'a, K, T>,
     pub(crate) hash: u64,
-    /// Where the key is, if it has a task whose time is up.
+    /// The key's place, if it has a task whose time is up.
     pub(crate) found: Option<u32>,
 }
 
-/// A shard under its lock, for as long as the user likes. What comes first is offered to the delay
-/// queue when the lock is released.
+/// A shard under its lock, for as long as the user likes. Releasing it offers its first entry to
+/// the delay queue.
 pub(crate) struct Held<'a, K: Eq, T> {
     _holding: Holding,
-    /// `None` only while this is dropped.
+    /// `None` only during the drop.
     guard: Option<KeyGuard<'a, K, T>>,
-    /// The key that the caller has passed, unless the shard has it: dropped without the lock.
+    /// The caller's key, unless the shard has it: dropped without the lock.
     pub(crate) key: Option<K>,
     context: &'a TimerContext,
 }
@@ -118,7 +118,7 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
         self.held.state().move_to(index, due);
     }
 
-    /// Takes the task back: it does not expire, and the key is removed.
+    /// Removes the key and returns its task, which does not expire.
     pub fn cancel(mut self) -> T {
         let index = self.index;
         let cancelled = self.held.state().cancel_key(index);
@@ -135,8 +135,8 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
     }
 
     /// Adds a task for the key, which expires at `when`. Returns the task that it replaces, if the
-    /// key has one whose time is up. That does not expire any more: whoever adds a key again and
-    /// again, and waits for it to expire, does its work now.
+    /// key has one whose time is up. The replaced task does not expire any more: if you add a key
+    /// repeatedly and wait for its expiry, do its work now.
     ///
     /// # Errors
     /// [`AddError`], with the task inside, if the timer is full or was shut down.

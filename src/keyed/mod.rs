@@ -53,41 +53,43 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// | call | of a key whose time is up |
 /// |---|---|
 /// | `get`, `with`, `contains`, `deadline`, `find`, `for_each`, `visit_from` | does not see it |
-/// | `touch`, `touch_if`, `hasten`, `reschedule` | answers false, and leaves it as it is |
+/// | `touch`, `touch_if`, `hasten`, `reschedule` | returns false, and changes nothing |
 /// | `cancel`, `cancel_if`, `cancel_all` | takes it: it does not expire |
 /// | `add` | replaces its task, and returns the former one |
-/// | `entry` | is [`Vacant`](Entry::Vacant); the `add` of that replaces its task as well |
+/// | `entry` | is [`Vacant`](Entry::Vacant), whose `add` replaces the task as well |
 /// | `len`, `is_empty` | counts it |
 ///
 /// # When a key has expired
 /// The key is free as soon as it goes to the executor with its task, even before `expired` is
-/// called: [`add`](Self::add) and [`cancel`](Self::cancel) return `None`, and
+/// called. [`add`](Self::add) and [`cancel`](Self::cancel) then return `None`, and
 /// [`cancel_all`](Self::cancel_all) leaves the key out. With a busy executor, `expired` may be
-/// called after a newer task was added. A closure that acts on anything outside its task compares
-/// a generation: [the guide](crate::guide#one-timer-for-each-key) shows how.
+/// called after a newer task was added. A closure that acts on anything outside its task compares a
+/// generation: [the guide](crate::guide#one-timer-for-each-key) shows how.
 ///
-/// `expired` is called for each key that the executor accepted, also after a `shutdown` of the
-/// timer or a drop of the last clone. A task that the executor refuses contains its key and its
-/// task; the builder's [`on_refused`](crate::TimerBuilder::on_refused) may run it. If the executor
-/// drops a task, `expired` is not called.
+/// `expired` is called for each key that went to the executor, also after a `shutdown` of the timer
+/// or a drop of the last clone. It is not called for a task that the executor drops. A task that
+/// the executor refuses contains its key; the builder's
+/// [`on_refused`](crate::TimerBuilder::on_refused) may run it.
 ///
 /// After a `shutdown` of the timer no key expires any more. `shutdown` does not return keys;
 /// [`cancel_all`](Self::cancel_all) does.
+///
+/// # Closures under a lock
+/// A closure that inspects a task in place runs under the lock of the key's shard. It must be
+/// quick, and must not use the keyed timer. Keys are compared under that lock too: their `Eq` and
+/// `Borrow` must not use the keyed timer. Keys are hashed and dropped outside the lock.
 ///
 /// # Costs
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
 /// the lock of one shard meanwhile. Keys lie in shards: at least 8 for each hardware thread, and at
 /// most 4096. A shard's index is rebuilt under the shard's lock when its keys have doubled or have
-/// become few. A rebuild takes time proportional to the shard's keys. A thread that keeps some keys
-/// locked without a pause delays the expiry of these keys, and of no others.
+/// become few, in time proportional to them. A thread that keeps some keys locked without a pause
+/// delays the expiry of these keys, and of no others.
 ///
 /// Each key counts once in the timer's `len` and `stats`, and towards `max_pending`, until it is
 /// taken out. It counts in the timer's `snapshot` unless it never expires. Its lateness is measured
-/// when it is taken out.
-///
-/// Keys are compared under a shard's lock: their `Eq` and `Borrow` must not use the keyed timer.
-/// Keys are hashed and dropped outside the lock. A method that only looks a key up takes any
-/// borrowed form of the key, such as a `&str` for a `String`.
+/// when it is taken out. A look-up takes any borrowed form of a key, such as a `&str` for a
+/// `String`.
 pub struct KeyedTimer<K: Hash + Eq + Send + 'static, T: Send + 'static = Task, S = RandomState> {
     /// Dropped with the last clone, which removes all keys.
     registered: Arc<Registered<Keys<K, T>>>,
@@ -136,11 +138,10 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     ///
     /// # Keeping a key
     /// `expired` may return a key to [`add`](Self::add) next, usually the same key with a later
-    /// entry. The key is added even if the timer is full. It is not added after a shutdown, nor if
-    /// another thread has added it: the key is free while `expired` runs. A
-    /// [`cancel`](Self::cancel) during that time finds nothing, and does not keep the key from
-    /// coming back. Adding the key waits, on the thread that ran `expired`, for an [`Entry`] of its
-    /// shard that another thread holds.
+    /// entry. The key is added even if the timer is full, but not after a shutdown, nor if another
+    /// thread has added it meanwhile. A [`cancel`](Self::cancel) during `expired` finds nothing,
+    /// and does not keep the key from coming back. Adding the key waits, on the thread that ran
+    /// `expired`, for an [`Entry`] of its shard that another thread holds.
     ///
     /// ```
     /// use std::time::Duration;
@@ -260,10 +261,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key has a
-    /// task whose time is not up.
-    ///
-    /// Cheap enough for every sign of life: it reads the clock, looks the key up and writes the new
-    /// deadline. The wheels move the key only when the former deadline comes.
+    /// task whose time is not up. Cheap enough for every sign of life: a reading of the clock, a
+    /// look-up and a write.
     pub fn touch<Q: Hash + Eq + ?Sized>(&self, key: &Q, when: impl Into<When>) -> bool
     where
         K: Borrow<Q>,
@@ -341,8 +340,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.find_also_due(key).filter(|entry| !entry.held.see().is_due(entry.index, present))
     }
 
-    /// Returns a clone of a key's task, or `None` if the key has none. Clones the task under the
-    /// lock of the key's shard.
+    /// Returns a clone of a key's task, made under the lock of the key's shard; `None` if the key
+    /// has none.
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
@@ -352,10 +351,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 
     /// Calls `see` with a key's task and its deadline, and returns the result of `see`; `None` if
-    /// the key has no task. The deadline is `None` if the task never expires.
-    ///
-    /// `see` runs under the lock of the key's shard. It must be quick, and must not use the keyed
-    /// timer.
+    /// the key has no task. The deadline is `None` if the task never expires. `see` runs [under a
+    /// lock](KeyedTimer#closures-under-a-lock).
     pub fn with<Q: Hash + Eq + ?Sized, R>(
         &self,
         key: &Q,
@@ -370,11 +367,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 
     /// Removes a key and returns its task, if `wanted` returns true for the task and its deadline.
-    /// [The guide](crate::guide#one-timer-for-each-key) ends a client's own session in this way,
-    /// but not a newer one.
-    ///
-    /// `wanted` runs under the lock of the key's shard. It must be quick, and must not use the
-    /// keyed timer.
+    /// [The guide](crate::guide#one-timer-for-each-key) ends a connection's own session in this
+    /// way, but not a newer one. `wanted` runs [under a lock](KeyedTimer#closures-under-a-lock).
     pub fn cancel_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -389,9 +383,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
 
     /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the
     /// task and its deadline. Returns the result of `wanted`, or false if the key has no task.
-    ///
-    /// `wanted` runs under the lock of the key's shard. It must be quick, and must not use the
-    /// keyed timer.
+    /// `wanted` runs [under a lock](KeyedTimer#closures-under-a-lock).
     pub fn touch_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -414,10 +406,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     ///
     /// The visit is not a snapshot: other threads may use the keys between two batches. A key that
     /// is seen throughout is visited exactly once. A key that is added or removed meanwhile may or
-    /// may not be visited. A key that is removed and added again may be visited twice.
-    ///
-    /// `visit` runs under the lock of the key's shard, which is held for at most 1024 keys at a
-    /// time. It must be quick, and must not use the keyed timer.
+    /// may not be visited. A key that is removed and added again may be visited twice. `visit` runs
+    /// [under a lock](KeyedTimer#closures-under-a-lock), which is held for at most 1024 keys at a
+    /// time.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
         let mut position = Some(0);
         while let Some(from) = position {
@@ -431,10 +422,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Begin at position 0; `None` is the end. Any number is a valid position. All steps together
     /// visit the keys as [`for_each`](Self::for_each) does. A step visits at most 256 keys, and at
     /// least one if there is one from its position on. It takes time proportional to the shards and
-    /// to the room of removed keys.
-    ///
-    /// `visit` runs under the lock of the keys' shard. It must be quick, and must not use the keyed
-    /// timer.
+    /// to the room of removed keys. `visit` runs [under a lock](KeyedTimer#closures-under-a-lock).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -481,8 +469,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 
     /// Removes all keys and returns them with their tasks, in no particular order. Takes time
-    /// proportional to them, but holds no lock for long. A key that another thread adds meanwhile
-    /// may stay.
+    /// proportional to them, but holds no lock for long. A key that is added meanwhile may stay.
     pub fn cancel_all(&self) -> Vec<(K, T)> {
         self.keys().cancel_all()
     }

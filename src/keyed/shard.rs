@@ -1,12 +1,10 @@
-//! The keys in a shard of a keyed timer, and the source that consists of these shards.
+//! A shard's keys, and the source that consists of these shards.
 //!
-//! A key, its task and its deadline are an entry of a shard's wheel; an index in the shard finds it
-//! there. An expired key leaves at the flush: from then on the closure that is called with the
-//! key and its task is a task of the timer of closures, on its way through the executor.
+//! A key, its task and its deadline are an entry of a shard's wheel; an index finds it. An expired
+//! key leaves at the flush, as a task of the timer of closures.
 //!
-//! # Locks
-//! A key's `Eq` may run under a shard's lock, and what a caller does with an entry or in a closure;
-//! no task runs there, and neither tasks nor keys are dropped.
+//! A key's `Eq` and the caller's closures may run under a shard's lock. No task runs there, and
+//! neither tasks nor keys are dropped.
 
 use crate::engine::pool::Shards;
 use crate::engine::shard::{AnyShard, Extra, Limit, Shard, ShardGuard, ShardState};
@@ -21,14 +19,13 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What is kept of a key.
 pub(crate) struct Keyed<K, T> {
     pub(crate) key: K,
     pub(crate) task: T,
     hash: u32,
 }
 
-/// The entries of a shard by their keys: where they are in the shard's slab.
+/// Where the keys are in the shard's slab.
 pub(crate) type Index = KeyTable<u32>;
 impl Extra for Index {
     fn is_empty(&self) -> bool {
@@ -39,8 +36,7 @@ impl Extra for Index {
 pub(crate) type KeyState<K, T> = ShardState<Keyed<K, T>, Index>;
 pub(crate) type KeyGuard<'a, K, T> = ShardGuard<'a, Keyed<K, T>, Index>;
 
-/// What is called with each key and task that expires, and with the keys, to which it may add them
-/// again.
+/// Called with each expired key and task, and with the keys, to add it again.
 pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Keys<K, T>, K, T) + Send + Sync>;
 
 /// The keys of a keyed timer; see the [module](self).
@@ -77,17 +73,16 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
 }
 
 impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
-    /// Returns the shard of the keys with this hash.
     #[inline]
     pub(crate) fn of(&self, hash: u64) -> &Shard<Keyed<K, T>, Index> {
         &self.shards.set[shard_of(hash, self.shards.set.len())]
     }
 
-    /// Adds a key again that has expired, even if the timer is full, unless the key is there by
-    /// now. If its keyed timer has gone, the shards are closed.
+    /// Adds an expired key again, even if the timer is full, unless the key is there or its keyed
+    /// timer has gone.
     pub(crate) fn keep(&self, hash: u64, key: K, entry: TimerEntry<T>) {
         let due = self.shards.context.time.due(entry.when());
-        // Declared last, so released first: what is not added is dropped without the lock.
+        // Declared last, so released first: a rejected key is dropped without the lock.
         let mut state = self.of(hash).lock();
         if state.find(hash, &key).is_none() && state.admit(Limit::Exceed).is_ok() {
             state.add_key(hash, due, key, entry.into_task());
@@ -95,7 +90,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
         }
     }
 
-    /// Takes out all keys, one chunk of a slab at a time, so that no lock is held for long.
+    /// Removes all keys, one chunk of a slab at a time, so that no lock is held for long.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let mut all = Vec::new();
         for shard in self.shards.set.iter() {
@@ -114,7 +109,6 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
 }
 
 impl<K: Eq, T> KeyState<K, T> {
-    /// Returns the index of a key, if the key is present.
     #[inline]
     pub(crate) fn find<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<u32>
     where
@@ -123,20 +117,20 @@ impl<K: Eq, T> KeyState<K, T> {
         self.extra.find(hash as u32, |index| self.at(*index).key.borrow() == key).copied()
     }
 
-    /// Returns what is kept of the key at `index`; there must be one.
+    /// Panics if there is no key at `index`.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &Keyed<K, T> {
         &self.wheel.entries.at(index).item
     }
 
-    /// Returns what is kept of the key at `index`; there must be one.
+    /// Panics if there is no key at `index`.
     #[inline]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut Keyed<K, T> {
         &mut self.wheel.entries.at_mut(index).item
     }
 
-    /// Adds a task for a key, or replaces the one that the key has at `found`. Takes the key only
-    /// if it is new: it is not dropped under the lock.
+    /// Adds a task for a key, or replaces its task at `found`. Takes the key only if it is new: no
+    /// key is dropped under the lock.
     #[inline]
     pub(crate) fn put(
         &mut self,
@@ -158,7 +152,6 @@ impl<K: Eq, T> KeyState<K, T> {
         Ok(None)
     }
 
-    /// Returns whether the time of the key at `index` is up.
     #[inline]
     pub(crate) fn is_due(&self, index: u32, present: Nanos) -> bool {
         self.wheel.entries.at(index).deadline() <= present
@@ -172,14 +165,13 @@ impl<K: Eq, T> KeyState<K, T> {
         self.extra.insert(hash, added.index);
     }
 
-    /// Returns when a key expires; `None` is never.
     #[inline]
     pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
         let deadline = self.wheel.entries.at(index).deadline();
         self.context.as_ref()?.time.instant_or_never(deadline)
     }
 
-    /// Takes a key out before it expires.
+    /// Removes a key before it expires.
     pub(crate) fn cancel_key(&mut self, index: u32) -> Option<(K, T)> {
         let Keyed { key, task, hash } = self.wheel.cancel_at(index)?;
         self.extra.remove(hash, |other| *other == index);
@@ -187,7 +179,7 @@ impl<K: Eq, T> KeyState<K, T> {
         Some((key, task))
     }
 
-    /// Finds a key and takes it out, with a single lookup in the index.
+    /// Removes a key with a single lookup in the index.
     #[inline]
     pub(crate) fn take<Q: Eq + ?Sized>(&mut self, hash: u64, key: &Q) -> Option<(K, T)>
     where
@@ -201,7 +193,6 @@ impl<K: Eq, T> KeyState<K, T> {
         Some((key, task))
     }
 
-    /// Checks that every key is found by its hash.
     pub(crate) fn assert_keys(&self) {
         for (_, own) in self.extra.0.iter() {
             let item = self.at(*own);
