@@ -1,26 +1,22 @@
-//! The agenda of a thread: what the code of operations, its checks and callbacks, triggers and ends
-//! while it runs there.
+//! A thread's agenda: the calls that operations' code makes while it runs.
 //!
-//! A call that is made from such code does none of this itself, but queues it. The outermost call
-//! works it off, in order. So no code runs inside other code, and no chain of operations needs a
-//! deep stack.
+//! Such a call is queued, and the outermost call makes it later, in order. No code runs inside
+//! other code, and no chain of operations needs a deep stack.
 //!
-//! A trigger that is made in a check is dropped unless the check returns true: a check that returns
-//! false has changed nothing. Otherwise operations whose checks trigger each other would be checked
-//! for ever.
+//! A trigger from a check that returns false is dropped: the check has changed nothing. Otherwise
+//! operations whose checks trigger each other would be checked forever.
 
 use crate::engine::report::catch_panic;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-/// Something to do: a trigger that the code of an operation makes, or the callback of an operation
-/// that ends while other code runs.
+/// A trigger from an operation's code, or a callback of an operation that ended meanwhile.
 pub(crate) struct Item {
     pub(crate) is_trigger: bool,
     pub(crate) act: Box<dyn FnOnce(&Nesting<'_>)>,
 }
 
-/// Whether a thread is in a call, and has something on its agenda.
+/// Whether a thread is in a call, and has queued anything.
 const IDLE: u8 = 0;
 const ACTIVE: u8 = 1;
 const QUEUED: u8 = 2;
@@ -35,14 +31,12 @@ crate::sync::thread_local! {
 
 /// How a call that may run the code of operations is nested.
 pub(crate) struct Nesting<'a> {
-    /// The thread's.
     state: &'a Cell<u8>,
-    /// Whether the call was not made from such code on the same thread.
+    /// Whether no operation's code on this thread has made the call.
     pub(crate) is_outermost: bool,
 }
 
-/// Makes a call that may run the code of operations, and works off what that left if it is the
-/// outermost.
+/// Makes a call that may run operations' code; the outermost call then makes the queued calls.
 #[inline]
 pub(crate) fn enter<R>(call: impl FnOnce(&Nesting<'_>) -> R) -> R {
     STATE.with(|state| {
@@ -63,7 +57,7 @@ impl Nesting<'_> {
         holds
     }
 
-    /// Works off what is on the agenda, for the outermost call. It holds no operation.
+    /// Makes the queued calls, for the outermost call, which holds no operation.
     #[inline]
     pub(crate) fn work_off(&self) {
         if self.state.get() == QUEUED {
@@ -75,7 +69,7 @@ impl Nesting<'_> {
     fn work_off_all(&self) {
         let next = || AGENDA.try_with(|it| it.borrow_mut().pop_front()).ok().flatten();
         while let Some(Item { act, .. }) = next() {
-            // Contained, so that the panic of a key's drop costs nothing that comes after it.
+            // A panic of a key's drop must not lose the items after it.
             catch_panic(|| act(self));
         }
         let _ = AGENDA.try_with(|agenda| agenda.borrow_mut().shrink_to(ROOM));
@@ -93,7 +87,7 @@ impl Drop for Nesting<'_> {
     }
 }
 
-/// Queues what is to be done after the code of an operation that runs on this thread.
+/// Queues an item for after the operation's code that runs on this thread.
 #[cold]
 pub(crate) fn queue(item: Item) {
     let mut item = Some(item);
@@ -110,7 +104,7 @@ fn len() -> usize {
     AGENDA.try_with(|agenda| agenda.borrow().len()).unwrap_or(0)
 }
 
-/// Drops the triggers among the items from this number on.
+/// Drops the triggers from this item on.
 #[cold]
 fn drop_triggers(first: usize) {
     let _dropped = AGENDA.try_with(|agenda| {

@@ -1,7 +1,7 @@
-//! The check: what is done with one operation, from its adding to its end.
+//! The check: the life of one operation, from adding it to its end.
 //!
-//! Ending an operation means taking it out of its wheel first, so that no other thread finds it,
-//! then removing it from all its keys, then calling its code, and then dropping it.
+//! An end takes the operation out of its wheel first, so that no other thread finds it. Then it
+//! removes the operation from its keys, calls its code, and drops it.
 
 use crate::engine::shard::Refusal;
 use crate::purgatory::agenda::Nesting;
@@ -14,8 +14,8 @@ use crate::wheel::tick::Due;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How often a thread checks an operation before it lets go of it. In models, once for itself and
-/// once for the triggers that arrive during that.
+/// How often a thread checks an operation before it releases it. In models, once for itself and
+/// once for later triggers.
 const MAX_CHECKS: u32 = if cfg!(tickwheel_model) { 2 } else { 8 };
 
 /// A call that may run the code of a purgatory's operations.
@@ -25,8 +25,8 @@ pub(crate) struct Call<'a, K: 'static, O: 'static> {
     pub(crate) nesting: &'a Nesting<'a>,
 }
 
-/// How an operation ended after its holder has served all requests; `None` if it waits, and another
-/// thread may hold it now. One that is withdrawn from the thread that adds it comes back.
+/// How an operation ended; `None` if it waits. `Err` returns an operation that is withdrawn from
+/// the adding thread.
 type Served<O> = Result<Option<EndedBy>, O>;
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
@@ -41,7 +41,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
     ) -> Result<Option<Id>, WatchError<O>> {
         let mut added = Added { due, spots: Spots::of(keys.len()) };
         let mut begun = Err(Refusal::Closed);
-        // Caught only so that nothing is left behind when a key's `Hash`, `Eq` or `Clone` panics.
+        // Leaves nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
             for (number, key) in keys.iter().enumerate() {
                 let hash = hash_of(key);
@@ -75,14 +75,14 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         }
     }
 
-    /// Checks those of some operations that no other thread holds. Returns how many this completed.
+    /// Checks the operations that no other thread holds. Returns how many this completed.
     pub(crate) fn check_all(&self, batch: &[Id]) -> usize {
         let (mut completed, mut taken) = (0, None);
         for (number, &id) in batch.iter().enumerate() {
             let trigger = |state: &mut OperationsState<K, O>| state.operation(id.key)?.trigger();
             let held = taken.take().or_else(|| with(self.set, id, trigger));
             let Some(held) = held else { continue };
-            // The next one is taken along under the same lock, if it is in the same shard.
+            // Takes the next operation under the same lock, if it is in the same shard.
             let next = batch.get(number + 1).filter(|next| next.shard == id.shard);
             let served = self.check(id, held, EndedBy::Triggered, None, |state| {
                 taken = next.and_then(|next| state.operation(next.key)?.trigger());
@@ -92,12 +92,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         completed
     }
 
-    /// Checks an operation that this thread holds, and serves the requests that arrive meanwhile. A
-    /// check that is true ends it as `is`, for the first time. If the operation continues to wait,
-    /// calls `let_go` under the same lock.
-    ///
-    /// Checks a few times for the triggers that arrive during checks, and leaves later ones to a
-    /// task: otherwise this thread could go on serving others without end.
+    /// Checks an operation that this thread holds, and serves later requests. The first check, if
+    /// true, ends it as `is`. Calls `let_go` under the lock that releases the operation.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -147,8 +143,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         Ok(Some(ended_by))
     }
 
-    /// Checks an operation. Returns how the check ends it: by what it `is` if its condition holds;
-    /// `None` if its condition is false.
+    /// Checks an operation. Returns how the check ends it; `None` if its condition is false.
     #[inline]
     pub(crate) fn condition(&self, operation: &mut O, is: EndedBy) -> Option<EndedBy> {
         match self.nesting.check(|| self.panics.catch(|| operation.try_complete())) {

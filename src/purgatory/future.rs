@@ -11,17 +11,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// The operation type of a purgatory that is used through futures: see [`Purgatory::wait`].
+/// The operation type of a purgatory that futures wait on: see [`Purgatory::wait`].
 pub struct FutureOperation {
     condition: Box<dyn FnMut() -> bool + Send>,
-    /// Dropped after the condition, even if the condition panics: a woken task finds the operation
-    /// gone.
+    /// Dropped after the condition, even if its drop panics: a woken task finds the operation gone.
     end: End,
 }
 
 struct End {
-    /// What has ended the operation so far. It is published on drop, because only then is it
-    /// certain: an expiry begins as a completion.
+    /// How the operation has ended so far. Published on drop, because an expiry begins as a
+    /// completion.
     waited: Waited,
     shared: Arc<Mutex<Outcome>>,
 }
@@ -37,7 +36,7 @@ pub enum Waited {
     Cancelled,
 }
 
-/// What an operation and its future share.
+/// The state that an operation and its future share.
 #[derive(Debug, Default)]
 struct Outcome {
     waited: Option<Waited>,
@@ -64,8 +63,8 @@ impl Drop for End {
         outcome.waited = Some(self.waited);
         let waker = outcome.waker.take();
         drop(outcome);
-        // Not under the lock: a waker is foreign code. If the drop of the condition has panicked, a
-        // second panic would end the process.
+        // Not under the lock, because a waker is foreign code. A second panic would end the
+        // process.
         if let Some(waker) = waker {
             catch_panic(|| waker.wake());
         }
@@ -88,18 +87,8 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     S: BuildHasher,
 {
-    /// Waits until `condition` holds, for at most `timeout`. The condition is checked at once, and
+    /// Waits until `condition` holds, for at most `timeout`. Checks the condition at once, and
     /// again whenever one of the `keys` is triggered.
-    ///
-    /// A condition that takes something, such as an item of a queue, should leave it where its
-    /// owner finds it: if the future is dropped meanwhile, nothing reports that the item was taken.
-    ///
-    /// A wait that begins in an operation's callback is not ready before that callback has
-    /// returned: do not block on it there. After a `shutdown` of the timer a wait no longer times
-    /// out: shut the purgatory down to end it.
-    ///
-    /// # Errors
-    /// The same as those of [`try_complete_else_watch`](Self::try_complete_else_watch).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -129,6 +118,16 @@ where
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
+    ///
+    /// A condition that takes something, such as an item of a queue, should leave it where its
+    /// owner finds it. If the future is dropped meanwhile, nothing reports that the item was taken.
+    ///
+    /// A wait that begins in an operation's callback is not ready before that callback has
+    /// returned: do not block on it there. After a `shutdown` of the timer a wait no longer times
+    /// out: shut the purgatory down to end it.
+    ///
+    /// # Errors
+    /// Those of [`try_complete_else_watch`](Self::try_complete_else_watch).
     pub fn wait(
         &self,
         keys: &[K],
@@ -149,8 +148,7 @@ impl<K: Eq + Clone + Send + 'static> Future for Wait<K> {
     type Output = Waited;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
-        // The new waker is cloned before, and the former one is dropped after: neither happens
-        // under the lock.
+        // Neither the clone of the new waker nor the drop of the former runs under the lock.
         let waker = context.waker().clone();
         let mut outcome = self.shared.lock();
         if let Some(waited) = outcome.waited {

@@ -52,25 +52,24 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 ///
 /// An operation is watched on keys: the partitions that a fetch reads, the group that a member
 /// joins. Code that changes something calls [`check_and_complete`](Self::check_and_complete) with
-/// the key. The purgatory then asks the key's operations whether they can be completed now. An
-/// operation that has ended is removed at once from all its keys and from the timer.
+/// the key. The purgatory then checks the key's operations. An operation that has ended is removed
+/// at once from all its keys and from the timer.
 ///
 /// A purgatory keeps its timer alive. Clones share one purgatory; an operation that holds a clone
 /// keeps the purgatory alive. Dropping the last clone drops the pending operations without calling
 /// their code, except for an operation that is being checked. [`shutdown`](Self::shutdown) returns
 /// them instead.
 ///
-/// # Keys
 /// Keys are compared, cloned and dropped under a lock. Their `Eq`, `Borrow`, `Clone` and `Drop`
-/// must not use the purgatory, and their `Drop` must not panic. A method that only looks a key up
-/// takes any borrowed form of the key, such as a `&str` for a `String`.
+/// must not use the purgatory, and their `Drop` must not panic. A look-up takes any borrowed form
+/// of a key, such as a `&str` for a `String`.
 ///
 /// Keys lie in shards: at least 8 for each hardware thread, and at most 4096. A shard's table is
-/// rebuilt under the shard's lock when its keys have doubled or have become few. A rebuild takes
-/// time proportional to the shard's keys. The documented times are averages: a call that triggers a
-/// rebuild takes longer.
+/// rebuilt under the shard's lock when its keys have doubled or have become few, in time
+/// proportional to them. The documented times are averages: a call that triggers a rebuild takes
+/// longer.
 ///
-/// Modelled on Apache Kafka's purgatory (`DelayedOperationPurgatory`). The page
+/// Modelled on Apache Kafka's `DelayedOperationPurgatory`. The page
 /// [`guide::purgatory`](crate::guide::purgatory) has examples and lists the differences.
 pub struct Purgatory<K, O, S = RandomState>
 where
@@ -107,8 +106,7 @@ where
     ///
     /// The condition is checked twice, however many keys there are: at once, and again when the
     /// operation is watched on all of them. A thread that makes the condition true and then
-    /// triggers a key always completes the operation, however the two calls interleave. A key that
-    /// is named twice is watched twice.
+    /// triggers a key always completes the operation. A key that is named twice is watched twice.
     ///
     /// An operation whose deadline has passed expires at the timer's next turn. The call takes time
     /// proportional to the number of keys, and waits only for locks that are held for a bounded
@@ -144,8 +142,8 @@ where
         })
     }
 
-    /// Returns how many operations are waiting. Locks each shard once, and takes time proportional
-    /// to the shards.
+    /// Returns how many operations are waiting. Locks each shard once, in time proportional to the
+    /// shards.
     #[must_use]
     pub fn len(&self) -> usize {
         self.set().iter().map(|shard| shard.len()).sum()
@@ -178,11 +176,9 @@ where
     /// Refuses further operations, and returns the waiting ones, which neither complete nor expire.
     /// Does not shut the timer down.
     ///
-    /// Two kinds of operations are not returned here. An operation that another thread is checking
-    /// gets a call to its [`on_cancellation`](DelayedOperation::on_cancellation) from that thread.
-    /// An operation that is being added is returned to the thread that adds it. Either is completed
-    /// instead if its check finds that the condition holds. May be called more than once, and from
-    /// an operation's code.
+    /// An operation that another thread is checking ends as for [`Cancel::Deferred`]. An operation
+    /// that is being added is returned to the adding thread, unless its check finds that the
+    /// condition holds. May be called more than once, and from an operation's code.
     pub fn shutdown(&self) -> Vec<O> {
         shutdown(self.set())
     }
@@ -190,12 +186,12 @@ where
     /// Checks the operations that are watched on `key`, in the order in which they were added, and
     /// completes those whose condition holds. Returns how many this call completed.
     ///
-    /// Calls each operation's `on_complete` before it checks the next operation. Call this after
-    /// the change, and after releasing any lock that `try_complete` takes.
+    /// Call this after the change, and after releasing any lock that `try_complete` takes. Each
+    /// operation's `on_complete` is called before the next check.
     ///
     /// On a key without operations it costs a hash and a lock. Otherwise it takes time proportional
     /// to the key's operations, and takes a few dozen out of the shard at a time. An operation
-    /// whose deadline has passed is checked like any other until the executor expires it.
+    /// whose deadline has passed is checked until the executor expires it.
     ///
     /// # Inside an operation's code
     /// A call from a check or a callback, of any purgatory, is queued and returns 0. The call that
@@ -210,8 +206,8 @@ where
     /// An operation that another thread is checking is left to that thread, which checks it again.
     /// This call does not count it. While triggers arrive, that thread makes up to eight checks,
     /// and leaves the ninth to the timer's executor, in its next turn. No call serves others
-    /// without bound, and no trigger is lost. The limit: after a `shutdown` of the timer nobody
-    /// makes the ninth check. Trigger the key again then.
+    /// without bound, and no trigger is lost. After a `shutdown` of the timer nobody makes the
+    /// ninth check: trigger the key again.
     pub fn check_and_complete<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
@@ -223,7 +219,7 @@ where
     /// them. Returns how many it completed.
     ///
     /// Use it for a change that serves a limited number of operations, such as an item that one of
-    /// many waiting workers takes. If the first worker takes the item, this costs one check, where
+    /// many waiting workers takes. If the first worker takes the item, this costs one check;
     /// [`check_and_complete`](Self::check_and_complete) checks all workers. A `limit` of 0 checks
     /// nothing; `usize::MAX` checks all operations.
     ///
@@ -284,9 +280,8 @@ where
     ///
     /// # What counts
     /// Only operations that this call completed count. An operation that another thread is checking
-    /// is left to that thread, as in `check_and_complete`, and this call goes on to the next one.
-    /// An operation may therefore be checked in vain. Calls on several threads at once may each
-    /// complete as many operations as their own limit allows.
+    /// is left to that thread, so some check may be in vain. Calls on several threads at once may
+    /// each complete as many operations as their own limit allows.
     ///
     /// # No item is left while an operation waits for it
     /// That holds on three conditions:
@@ -301,9 +296,9 @@ where
     /// `check_and_complete` too.
     ///
     /// # Cost
-    /// The call takes time proportional to the operations that it checks, including waiters that
-    /// take no item. It takes at most as many operations out of the shard at a time as are still to
-    /// be completed. With a small limit, each check in vain costs an additional lock.
+    /// Time proportional to the operations that it checks, including waiters that take no item. It
+    /// takes at most as many operations out of the shard at a time as are still to be completed.
+    /// With a small limit, each check in vain costs an additional lock.
     pub fn check_and_complete_up_to<Q: Hash + Eq + ?Sized>(&self, key: &Q, limit: usize) -> usize
     where
         K: Borrow<Q>,
@@ -321,8 +316,8 @@ where
         })
     }
 
-    /// Returns how many operations are watched on `key`. Takes time proportional to them, and holds
-    /// the lock for a few dozen at a time.
+    /// Returns how many operations are watched on `key`. Takes time proportional to them, under the
+    /// lock for a few dozen at a time.
     pub fn watched_for<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
@@ -330,13 +325,11 @@ where
         self.visit(key, usize::MAX, <[Id]>::len)
     }
 
-    /// Cancels the operations that are watched on `key`. Removes them from *all* their keys and
-    /// from the timer, and returns them in the order in which they were added.
+    /// Removes the operations that are watched on `key` from *all* their keys and from the timer.
+    /// Returns them in the order in which they were added.
     ///
-    /// An operation that another thread is checking is not returned. That thread completes it if
-    /// the condition holds, and otherwise calls its
-    /// [`on_cancellation`](DelayedOperation::on_cancellation). An operation that is still being
-    /// added is left alone.
+    /// An operation that another thread is checking is not returned, and ends as for
+    /// [`Cancel::Deferred`]. An operation that is being added is left alone.
     pub fn cancel_for_key<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Vec<O>
     where
         K: Borrow<Q>,
@@ -351,8 +344,8 @@ where
         cancelled
     }
 
-    /// Checks every internal structure and panics if one is broken: for tests, while no other
-    /// thread uses the purgatory.
+    /// Panics if an internal structure is broken: for tests, while no other thread uses the
+    /// purgatory.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
         self.set().iter().for_each(|shard| shard.lock().assert_operations());
@@ -421,9 +414,9 @@ where
 #[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K: 'static, O: 'static> {
-    /// The operation has ended. Either its condition held at a check, or a check panicked.
-    /// `on_complete` was called for a condition that held; inside another operation's code, it is
-    /// called once that code returns.
+    /// The operation has ended: its condition held at a check, or a check panicked. If the
+    /// condition held, `on_complete` was called; inside another operation's code, it is called once
+    /// that code returns.
     Completed,
     /// The operation is watched on all its keys. Dropping the handle changes nothing.
     Pending(Pending<K, O>),
@@ -446,12 +439,11 @@ impl<K, O> Watch<K, O> {
     }
 }
 
-/// The handle of a watched operation: completes, cancels or extends it, or tells whether it is
-/// waiting.
+/// The handle of a watched operation: completes, cancels or extends it.
 ///
 /// Takes 24 bytes. Dropping it changes nothing, and takes no lock. Keep it as long as you like,
-/// even beyond the purgatory. It keeps neither the operation nor the timer alive, and never affects
-/// another operation.
+/// even beyond the purgatory: it keeps neither operation nor timer alive, and never affects another
+/// operation.
 pub struct Pending<K: 'static, O: 'static> {
     set: OperationSet<K, O>,
     id: Id,
@@ -459,7 +451,7 @@ pub struct Pending<K: 'static, O: 'static> {
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// Returns whether the operation is still waiting, with its end undecided. Inside its own
-    /// `on_complete` it is not. Only the operation's callbacks tell how it ended.
+    /// `on_complete` it is not. Only its callbacks tell how it ended.
     #[must_use]
     pub fn is_pending(&self) -> bool {
         with(self.set, self.id, |state| state.is_pending(self.id.key))
@@ -469,9 +461,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// so: of all triggers, the expiry, `force_complete` and `cancel`, exactly one wins.
     ///
     /// Calls `on_complete` before it returns; inside an operation's code, after that code has
-    /// returned. Never waits for a check that another thread is making: that thread calls
-    /// `on_complete` after its check. The operation counts as forced even if that check finds that
-    /// the condition holds. If that check panics, the operation ends without `on_complete`.
+    /// returned. Never waits for another thread's check: that thread then calls `on_complete`. The
+    /// operation counts as forced even if that check finds that the condition holds. If that check
+    /// panics, the operation ends without `on_complete`.
     pub fn force_complete(&self) -> bool {
         let (set, key, mut spots) = (self.set, self.id.key, Spots::NONE);
         let (claimed, panics) = with(set, self.id, |state| {
@@ -494,11 +486,10 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     }
 
     /// Extends the time that the operation waits, and never shortens it. Returns whether the
-    /// operation is waiting with time left.
+    /// operation is waiting with time left. Takes constant time.
     ///
-    /// Takes constant time: one reading of the clock and one write. Once the timer's `shutdown` has
-    /// stopped the reaper, this changes nothing and returns false. Until then, it also works during
-    /// a `shutdown`.
+    /// Works during the timer's `shutdown` until the reaper has stopped. After that it changes
+    /// nothing and returns false.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -526,8 +517,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
         with(self.set, self.id, |state| state.touch(self.id.key, when.into()))
     }
 
-    /// Returns a guard that cancels the operation when dropped: for a request that is pointless
-    /// once its connection has closed.
+    /// Returns a guard that cancels the operation when dropped, for example with its connection.
     pub fn cancel_on_drop(self) -> CancelPendingOnDrop<K, O> {
         CancelPendingOnDrop(self)
     }
@@ -535,7 +525,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
 
 /// A [`Pending`] that cancels its operation when dropped. The operation is dropped without a call
 /// to its code. An operation that another thread is checking ends as for [`Cancel::Deferred`]. An
-/// operation that has ended already is not affected.
+/// operation that has ended is not affected.
 ///
 /// ```
 /// # use std::time::Duration;

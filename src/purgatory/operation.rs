@@ -1,4 +1,4 @@
-//! The delayed operation: the trait that a purgatory's user implements, and what is told of them.
+//! Delayed operations: the trait that a purgatory's user implements, and the results of calls.
 
 use crate::timer::error::Rejected;
 use std::error::Error;
@@ -23,48 +23,41 @@ use std::fmt;
 /// }
 /// ```
 ///
-/// The purgatory owns the operation and calls its methods with exclusive access, on whichever
-/// thread triggers, adds or expires it: no two of its methods ever run at the same time. Each
-/// operation ends exactly once: it is completed, it expires, or it is handed back by a `cancel`, by
-/// `shutdown` or in an error. The purgatory drops it after its last method, unless it was handed
-/// back.
+/// The purgatory owns the operation. It calls the methods with exclusive access, on the thread that
+/// triggers, adds or expires the operation: no two methods ever run at the same time. Each
+/// operation ends exactly once. It is completed, expires, or is returned by a `cancel`, by
+/// `shutdown` or in an error. The purgatory drops an operation that it does not return.
 ///
-/// No lock is held while a method runs: every method may use the purgatory and the timer freely. A
-/// panic is contained, counted and reported; the operation counts as finished, and is dropped
+/// No lock is held while a method runs: every method may use the purgatory and the timer. A panic
+/// is contained, counted and reported. The operation then counts as finished, and is dropped
 /// without further calls.
 pub trait DelayedOperation: Send + 'static {
-    /// Returns whether the condition holds now. If it does, `on_complete` follows.
+    /// Returns whether the condition holds now. If it does, `on_complete` follows. Should be quick.
     ///
     /// `true` is final: the operation is completed, once, even if another thread cancels it, shuts
-    /// the purgatory down or finds its time up at the same moment. So this may claim what the
-    /// operation has waited for, such as an item of a queue, and keep it for `on_complete`; see
+    /// the purgatory down or finds its time up at that moment. A check may therefore claim what the
+    /// operation waits for, such as an item of a queue, and keep it for `on_complete`. See
     /// [`check_and_complete_up_to`](crate::purgatory::Purgatory::check_and_complete_up_to). A check
     /// that returns false or panics must not have taken anything.
     ///
-    /// It is called twice when the operation is watched, then once for each trigger of one of its
-    /// keys (twice if the key was named twice). The triggers that arrive during a check share one
-    /// more check, made by the thread that is checking the operation. A thread makes eight checks
-    /// in a row; the next one is made by the timer's executor, unless the time is up.
-    ///
-    /// It should be quick. What it triggers is checked after it has returned true, and forgotten if
-    /// it returns false: see
+    /// Called twice when the operation is watched, then once for each trigger of one of its keys
+    /// (twice if the key was named twice). Triggers that arrive during a check share one more
+    /// check. Its limits, and triggers that a check makes, are described at
     /// [`check_and_complete`](crate::purgatory::Purgatory::check_and_complete).
     fn try_complete(&mut self) -> bool;
 
-    /// Completes the operation: its condition held, it was forced, or its time is up. It is called
-    /// once. It is not told which of these happened: let `try_complete` store what it found or
-    /// took. After a `true` from `try_complete` the operation is completed at once. So if the time
-    /// is up, `try_complete` has never returned true.
+    /// Completes the operation, once: its condition held, it was forced, or its time is up. It is
+    /// not told which: let `try_complete` store what it found or took. If the time is up,
+    /// `try_complete` has never returned true.
     fn on_complete(&mut self);
 
-    /// Reacts to the expiry of the operation. It is called after `on_complete`, by the timer's
-    /// executor; or by the thread that was checking the operation when the executor came to it.
-    /// Default: does nothing.
+    /// Reacts to the expiry of the operation. Called after `on_complete`, by the timer's executor
+    /// or by the thread that was checking the operation then. Default: does nothing.
     fn on_expiration(&mut self) {}
 
-    /// Reacts to a cancellation that happened while another thread was checking the operation, so
-    /// that it could not be handed back to the caller. The checking thread calls this and drops the
-    /// operation, unless it found that the condition holds. Default: does nothing.
+    /// Reacts to a cancellation by another thread during a check, when the operation could not be
+    /// returned. The checking thread calls this and drops the operation, unless the condition
+    /// holds. Default: does nothing.
     fn on_cancellation(&mut self) {}
 }
 
@@ -88,8 +81,7 @@ impl<O: DelayedOperation + ?Sized> DelayedOperation for Box<O> {
 
 /// The error of
 /// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch),
-/// which hands the operation back. The operation is watched nowhere and was not completed: its
-/// condition did not hold at the first check, or was not checked because there was no key.
+/// which returns the operation. The operation is watched nowhere and was not completed.
 #[non_exhaustive]
 pub enum WatchError<O> {
     /// The operation has no key, so nothing would ever trigger it.
@@ -138,12 +130,11 @@ impl<O> Error for WatchError<O> {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "the operation that was taken back is inside"]
 pub enum Cancel<O> {
-    /// This call cancelled the operation, which is inside. None of its code was called.
+    /// This call cancelled the operation, which is inside, without calling its code.
     Cancelled(O),
-    /// This call cancelled the operation, unless its condition holds: another thread is checking it
-    /// at this moment. If that thread finds the condition false, it calls
-    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation; if it finds
-    /// that the condition holds, it completes the operation. If that check panics, the operation is
+    /// Another thread is checking the operation, and cancels it if its condition is false: it calls
+    /// [`on_cancellation`](DelayedOperation::on_cancellation) and drops the operation. If the
+    /// condition holds, that thread completes the operation. If the check panics, the operation is
     /// dropped.
     Deferred,
     /// The operation had finished already.
@@ -151,7 +142,7 @@ pub enum Cancel<O> {
 }
 
 impl<O> Cancel<O> {
-    /// Returns the operation, if this call took it back.
+    /// Returns the operation, if it is inside.
     pub fn into_operation(self) -> Option<O> {
         match self {
             Cancel::Cancelled(operation) => Some(operation),
@@ -160,11 +151,10 @@ impl<O> Cancel<O> {
     }
 }
 
-/// What a purgatory has done so far, as returned by
-/// [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
+/// A purgatory's counters, returned by [`Purgatory::stats`](crate::purgatory::Purgatory::stats).
 ///
-/// Every operation that was accepted is still delayed, was completed, expired or cancelled, or had
-/// a check that panicked.
+/// Every accepted operation is still delayed, was completed, expired or cancelled, or had a check
+/// that panicked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -180,8 +170,8 @@ pub struct Stats {
     pub completed_by_force: u64,
     /// Operations whose time was up.
     pub expired: u64,
-    /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`; not those
-    /// that were handed back to the adding thread because of a shutdown.
+    /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`. Does not
+    /// count those that a shutdown returned to the adding thread.
     pub cancelled: u64,
     /// Panics of operations' code, which the timer's statistics do not count again.
     pub panicked: u64,

@@ -1,17 +1,16 @@
-//! The operations in a shard of a purgatory: the watchers of its keys, and the records of the
-//! operations whose first key is one of them.
+//! A purgatory's shard: the watchers of its keys, and the records of operations whose first key is
+//! one of them.
 //!
-//! The record of an operation contains everything that belongs to it: the operation, its state, the
-//! spots of its entries, and, in the wheel, its deadline. This is plain data. No user code is
-//! called here except a key's `Eq`, `Clone` and `Drop`: operations go in and come out by value.
+//! A record contains an operation, its state, its spots and its deadline. No user code is called
+//! here except a key's `Eq`, `Clone` and `Drop`.
 //!
-//! A record is filed in the wheels when the thread that adds the operation lets go of it. It is no
-//! longer filed once its time is up and its task is on its way through the executor. Until the
+//! A record is filed in the wheels when the thread that adds the operation releases it. When its
+//! time is up, it is no longer filed, and its task is on its way through the executor. Until the
 //! task runs, any thread that wins the operation may end it.
 //!
-//! Invariants, checked by [`OperationsState::assert_operations`] while no operation is being added,
-//! and, of the wheel, by the source: those of the watchers; each operation has its entries; and
-//! exactly the operations whose time is not up are filed.
+//! Invariants, checked by [`OperationsState::assert_operations`] while no operation is being added:
+//! those of the watchers; each operation has its entries; and exactly the operations whose time is
+//! not up are filed. The source checks those of the wheel.
 
 use crate::engine::clock::When;
 use crate::engine::report::catch_panic_of;
@@ -29,7 +28,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a shard keeps beside the records of its operations; see the [module](self).
+/// What a shard keeps beside its records; see the [module](self).
 pub(crate) struct Operations<K> {
     pub(crate) watchers: Watchers<K>,
     /// How many operations have ended, by [`EndedBy`].
@@ -56,21 +55,18 @@ pub(crate) type OperationsState<K, O> = ShardState<Record<O>, Operations<K>>;
 /// All shards of a purgatory, which handles refer to.
 pub(crate) type OperationSet<K, O> = &'static [CachePadded<OperationShard<K, O>>];
 
-/// The record of an operation that waits, or is being added.
 pub(crate) struct Record<O> {
-    /// Where its entries are, one for each key; none while it is being added.
+    /// One for each key; none while the operation is being added.
     spots: Spots,
     pub(crate) state: OperationState<O>,
 }
 
-/// What the thread that adds an operation stores with it when it lets go: when it is due, and where
-/// its entries are.
+/// What the adding thread stores with an operation when it releases it.
 pub(crate) struct Added {
     pub(crate) due: Due,
     pub(crate) spots: Spots,
 }
 
-/// Calls `act` with the state of an operation's shard, under its lock.
 #[inline]
 pub(crate) fn with<K, O, R>(
     set: OperationSet<K, O>,
@@ -88,7 +84,7 @@ pub(crate) fn leave<K: Eq + Clone, O>(set: OperationSet<K, O>, spots: &Spots) {
     }
 }
 
-/// Takes an operation out to end it, or makes its holder end it.
+/// Ends an operation, or makes its holder end it.
 pub(crate) fn claim<K: Eq + Clone, O>(
     set: OperationSet<K, O>,
     id: Id,
@@ -100,13 +96,12 @@ pub(crate) fn claim<K: Eq + Clone, O>(
     claimed
 }
 
-/// Closes the shards of a purgatory, and takes back what is waiting there.
+/// Closes a purgatory's shards, and returns the waiting operations.
 pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
     set.iter().for_each(|shard| shard.close());
     let mut pending = Vec::new();
     for (ordinal, shard) in (0..).zip(set) {
-        // Nothing can be added any more, and nothing moves, so these are all operations. They are
-        // taken in parts, so that the lock is never held for long.
+        // Nothing can be added any more. Taken in parts, so that the lock is never held for long.
         let chunks = shard.lock().wheel.entries.chunks();
         for chunk in 0..chunks {
             let state = shard.lock();
@@ -121,8 +116,8 @@ pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
     pending
 }
 
-/// Calls `see` with the operations of the visit that `begin` begins, a batch at a time and without
-/// any lock, until what it returns adds up to `limit`. Returns the sum.
+/// Calls `see` with the operations of a visit, a batch at a time and without a lock, until its
+/// results add up to `limit`. Returns the sum.
 pub(crate) fn visit<K: Eq + Clone, O>(
     shard: &OperationShard<K, O>,
     begin: impl Fn(&Watchers<K>) -> Option<Visit>,
@@ -133,7 +128,7 @@ pub(crate) fn visit<K: Eq + Clone, O>(
     loop {
         rest = shard.with(|state| {
             let visit = rest.or_else(|| begin(&state.extra.watchers))?;
-            // No more are taken along than are still wanted, so each of them is seen, and no other.
+            // No more than are still wanted, so that each of them is seen.
             let rest = state.extra.watchers.go_on(visit, limit - seen, &mut batch);
             state.leave_out_ended(&mut batch);
             rest
@@ -147,7 +142,6 @@ pub(crate) fn visit<K: Eq + Clone, O>(
 }
 
 impl<K: Eq + Clone, O> OperationsState<K, O> {
-    /// Makes a record for an operation that is being added.
     pub(crate) fn begin(&mut self, due: Due) -> Result<Id, Refusal> {
         self.admit(Limit::Keep)?;
         let record = Record { spots: Spots::NONE, state: OperationState::adding() };
@@ -155,21 +149,20 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         Ok(Id { shard: self.extra.watchers.shard, key })
     }
 
-    /// Returns the state of an operation, if it has not ended.
     pub(crate) fn operation(&mut self, key: Key) -> Option<&mut OperationState<O>> {
         self.wheel.entries.get_mut(key).map(|entry| &mut entry.item.state)
     }
 
-    /// Stores where the entries of an operation are that is being added.
+    /// Stores the spots of an operation that is being added.
     #[inline]
     pub(crate) fn settle(&mut self, index: u32, added: &mut Added) {
         let record = &mut self.wheel.entries.at_mut(index).item;
         record.spots = mem::replace(&mut added.spots, Spots::NONE);
     }
 
-    /// Releases an operation whose condition its holder found false; the holder gets it back if
-    /// something else has to be done with it. The holder says whether it still `may_check` then;
-    /// and what to store, if it is adding the operation.
+    /// Releases an operation whose condition is false; returns it to the holder if something else
+    /// has to be done. `may_check`: the holder may check again. `added`: what to store for an
+    /// operation that is being added.
     pub(crate) fn release_operation(
         &mut self,
         key: Key,
@@ -195,7 +188,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         next
     }
 
-    /// Files a record as one with a zero delay is filed, so that the next turn looks at it.
+    /// Files a record as due at once, so that the next turn looks at it.
     #[cold]
     fn file_for_check(&mut self, index: u32) {
         let Some(context) = &self.context else { return };
@@ -203,8 +196,8 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         self.wheel.file_again(index, due, due.deadline);
     }
 
-    /// Ends an operation if no thread holds it; otherwise leaves that to its holder. Stores the
-    /// spots of its entries as [`finish`](Self::finish) does.
+    /// Ends an operation that no thread holds; otherwise its holder ends it. Stores spots as
+    /// [`finish`](Self::finish) does.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> Cancel<O> {
         let Some(operation) = self.operation(key) else { return Cancel::Finished };
         let claimed = operation.end(wants);
@@ -214,8 +207,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         claimed
     }
 
-    /// Hands an operation out whose task runs: to be checked; or, as one that has ended, to be
-    /// expired.
+    /// Returns an operation whose task runs, to be checked or expired.
     pub(crate) fn run_task(&mut self, key: Key, spots: &mut Spots) -> Option<(O, EndedBy)> {
         let (operation, by) = self.operation(key)?.task_runs()?;
         if by == EndedBy::Expired {
@@ -224,12 +216,11 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         Some((operation, by))
     }
 
-    /// Returns whether an operation waits and its end is undecided.
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
         self.operation(key).is_some_and(|operation| !operation.is_sealed())
     }
 
-    /// Extends an operation's deadline, unless its time is up or its end is decided.
+    /// Extends a deadline, unless the time is up or the end is decided.
     pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
         let Some(context) = self.open_context() else { return false };
         let due = context.time.due(when);
@@ -248,9 +239,9 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         in_time
     }
 
-    /// Removes the record of an operation for its holder, as that `wants` or another thread has
-    /// requested, and its entry in this shard. Stores the spots of its entries in `spots`, for the
-    /// caller to remove the others: returning them would move them once more.
+    /// Removes an operation's record and its entry in this shard, ended as the holder `wants` or
+    /// another thread has requested. Stores the spots of the other entries in `spots`: returning
+    /// them would move them once more.
     #[inline]
     pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> EndedBy {
         let mut ended_by = wants;
@@ -274,15 +265,14 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         ended_by
     }
 
-    /// Removes from a batch those operations of this shard that have ended. It is a loop of its
-    /// own, so that their cache misses overlap.
+    /// Removes this shard's ended operations from a batch. A loop of its own, so that cache misses
+    /// overlap.
     pub(crate) fn leave_out_ended(&mut self, operations: &mut Vec<Id>) {
         // mutants(()): an ended operation is left out when it is claimed as well.
         let shard = self.extra.watchers.shard;
         operations.retain(|id| id.shard != shard || self.is_pending(id.key));
     }
 
-    /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_operations(&self) {
         self.extra.watchers.assert_invariants();
         for (_, entry) in self.wheel.entries.iter() {
@@ -291,18 +281,14 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     }
 }
 
-/// Contains the panics of a purgatory's operations. It counts them, and reports them with the
-/// timer's name.
-///
-/// Whoever calls an operation's code refers to this, and not to a shard: the code may run after the
-/// purgatory has gone, and its shards serve another one by then.
+/// Contains, counts and reports panics of operations' code. Separate from the shards, which may
+/// serve another purgatory when the code runs.
 pub(crate) struct Panics {
     pub(crate) timer: Arc<str>,
     pub(crate) count: AtomicU64,
 }
 
 impl Panics {
-    /// Calls the code of an operation, with no lock held.
     #[inline]
     pub(crate) fn catch<R>(&self, code: impl FnOnce() -> R) -> Option<R> {
         let returned = catch_panic_of(&self.timer, code);
@@ -312,8 +298,8 @@ impl Panics {
         returned
     }
 
-    /// Calls the code with which an operation ends, and drops the operation: now, or after the code
-    /// that this thread is running.
+    /// Calls the code that ends an operation, and drops the operation: now, or after the code that
+    /// this thread is running.
     pub(crate) fn conclude<O: DelayedOperation>(
         self: &Arc<Self>,
         nesting: &Nesting<'_>,

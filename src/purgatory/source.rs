@@ -1,8 +1,8 @@
-//! The source of operations: what becomes of those whose time is up.
+//! The source of operations: expires those whose time is up.
 //!
-//! The flush leaves the record of an operation in its place, filed nowhere, and hands a task over,
-//! which ends the operation. Until the task runs, whoever wins the operation may end it. A task
-//! that is dropped does the same as one that runs: no operation waits for ever.
+//! The flush leaves a record in its place, no longer filed, and hands over a task that ends the
+//! operation. Until the task runs, any thread may end the operation. A dropped task does the same
+//! as one that runs: no operation waits forever.
 
 use crate::engine::pool::Shards;
 use crate::engine::shard::AnyShard;
@@ -25,7 +25,7 @@ pub(crate) struct OperationSource<K: Eq + Clone + Send + 'static, O: DelayedOper
     pub(crate) shards: Shards<Record<O>, Operations<K>>,
     closures: Closures,
     pub(crate) panics: Arc<Panics>,
-    /// What the tasks of each shard call: so none of them allocates.
+    /// Shared by the tasks of each shard, so that tasks do not allocate.
     task_closures: Vec<SharedClosure>,
 }
 
@@ -39,8 +39,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
                 let operations = &mut shard.lock().extra;
                 operations.watchers.shard = ordinal;
                 operations.panics = Some(Arc::clone(&panics));
-                // So long that two closures' counts of references never share a cache line.
-                // (Aligned, each would take twice as much.)
+                // Long enough that two closures' reference counts never share a cache line.
+                // (Alignment would cost twice as much.)
                 let (source, padding) = (Weak::clone(source), [0u64; 12]);
                 task_closures.push(Arc::new(move |key| {
                     let _ = &padding;

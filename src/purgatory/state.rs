@@ -1,13 +1,9 @@
-//! A delayed operation while it waits: the operation itself, unless a thread holds it, and which
-//! requests it got since.
+//! A waiting operation and its state, under the lock of its record's shard.
 //!
-//! A thread has to hold an operation to touch it, and no thread waits for that. A thread that finds
-//! the operation held leaves a request here and moves on; the holder serves all requests
-//! before it lets go. So no trigger is lost, no thread blocks, and no two pieces of an operation's
-//! code ever run at the same time.
-//!
-//! No thread serves others without a bound: a holder checks a few times. After that it leaves a
-//! check to a task.
+//! A thread holds an operation to touch it, and never waits for another holder. It leaves a request
+//! instead, which the holder serves before it releases the operation. No trigger is lost, and no
+//! two pieces of an operation's code run at the same time. A holder checks a few times, then leaves
+//! a check to a task: no thread serves others without a bound.
 //!
 //! ```text
 //!             trigger, and the holder found the condition false
@@ -18,14 +14,12 @@
 //!             | force, cancel, expiry v
 //!             +------------------> finished
 //! ```
-//!
-//! All of it happens under the lock of the shard where the operation's record is.
 
 use crate::purgatory::operation::Cancel;
 
-/// Its holder is still adding it.
+/// The holder is still adding the operation.
 const ADDING: u8 = 1;
-/// Requests to the holder: check again; expire the operation; complete it; let it go.
+/// Requests to the holder: check again; expire; complete; cancel.
 const AGAIN: u8 = 2;
 const EXPIRED: u8 = 4;
 const FORCED: u8 = 8;
@@ -34,20 +28,19 @@ const CANCELLED: u8 = 16;
 const SEALED: u8 = FORCED | CANCELLED;
 /// A check is left to a task: the record is filed as due at once, or the task is on its way.
 const CHECK: u8 = 32;
-/// The time is up: the record is filed nowhere, and a task that expires it is on its way.
+/// The time is up: the record is no longer filed, and the task that expires it is on its way.
 const DUE: u8 = 64;
 
-/// An operation that has not ended, and its state. Its record is removed when it ends.
+/// A pending operation and its state.
 pub(crate) struct OperationState<O> {
     /// `None` while a thread holds it.
     operation: Option<O>,
     word: u8,
 }
 
-/// How an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndedBy {
-    /// By one of the two checks of the thread that adds it.
+    /// By a check of the thread that adds it.
     AtOnce,
     Triggered,
     Forced,
@@ -63,21 +56,22 @@ pub(crate) enum EndedBy {
 pub(crate) enum Next<O> {
     /// The holder keeps the operation, to check it again.
     CheckAgain(O),
+    /// The holder has to end the operation as was requested.
     /// The holder keeps the operation, to end it as was requested.
     End(O, EndedBy),
-    /// The holder has let go. If it leaves a check to a task, the record has to be filed as due at
+    /// The holder has released the operation. If that leaves a check, file the record as due at
     /// once.
     LetGo { leaves_check: bool },
 }
 
 impl<O> OperationState<O> {
-    /// Creates the state of an operation that its creator holds in order to add it.
+    /// Creates the state of an operation that is held by the adding thread.
     pub(crate) fn adding() -> Self {
         OperationState { operation: None, word: ADDING }
     }
 
-    /// Hands the operation out, so that its condition can be checked, unless a thread holds it;
-    /// otherwise leaves that to its holder.
+    /// Returns the operation for a check; if another thread holds it, leaves the check to that
+    /// thread.
     pub(crate) fn trigger(&mut self) -> Option<O> {
         if self.operation.is_none() {
             self.word |= AGAIN;
@@ -85,15 +79,14 @@ impl<O> OperationState<O> {
         self.operation.take()
     }
 
-    /// Notes that the record was flushed, and whether its time is up. Returns whether there has to
-    /// be a task.
+    /// Notes that the record was flushed. Returns whether there has to be a task.
     pub(crate) fn flushed(&mut self, is_due: bool) -> bool {
         self.word |= if is_due { DUE } else { 0 };
         self.word & (DUE | CHECK) != 0
     }
 
-    /// Takes note that the record's task runs. Returns the operation if the caller has to do
-    /// something with it: to check it, as after a trigger; or to expire it.
+    /// Notes that the record's task runs. Returns the operation if the caller has to check or
+    /// expire it.
     pub(crate) fn task_runs(&mut self) -> Option<(O, EndedBy)> {
         let (checks, is_due) = (self.word & CHECK != 0, self.word & DUE != 0);
         self.word &= !CHECK;
@@ -107,9 +100,9 @@ impl<O> OperationState<O> {
         Some((expired?, EndedBy::Expired))
     }
 
-    /// Hands the operation out to be ended, unless a thread holds it; otherwise leaves that to its
-    /// holder. Has no effect if its end is decided; nor if it is being added: whoever lets go of it
-    /// looks whether the shard was closed meanwhile.
+    /// Returns the operation for its end; if another thread holds it, leaves the end to that
+    /// thread. Has no effect if the end is decided, or while the operation is added: the adding
+    /// thread looks for a closed shard itself.
     pub(crate) fn end(&mut self, wants: EndedBy) -> Cancel<O> {
         if self.word & (SEALED | ADDING) != 0 {
             return Cancel::Finished;
@@ -121,8 +114,8 @@ impl<O> OperationState<O> {
         Cancel::Deferred
     }
 
-    /// Releases the operation, whose condition its holder found false. The holder says whether it
-    /// still `may_check` for the triggers that arrived since, and whether a task could.
+    /// Releases an operation whose condition is false. `may_check`: the holder may check for later
+    /// triggers. `may_leave`: a task may.
     pub(crate) fn release(&mut self, operation: O, may_check: bool, may_leave: bool) -> Next<O> {
         let asked = self.word & AGAIN != 0;
         self.word &= !AGAIN;
@@ -140,10 +133,9 @@ impl<O> OperationState<O> {
         Next::LetGo { leaves_check: leaves && self.word & DUE == 0 }
     }
 
-    /// Returns how the operation ends: as its holder `wants`, or as another thread has requested
-    /// since. A check that returned true may have claimed an item, so a cancel is too late then. A
-    /// force completes the operation as well, and only changes how it is counted. Neither has an
-    /// effect on an operation whose check panicked.
+    /// Returns how the operation ends: as its holder `wants`, or as was requested since. A cancel
+    /// is too late after a check that returned true, which may have claimed an item; a force then
+    /// only changes the counter. Neither affects an operation whose check panicked.
     pub(crate) fn finish(&self, wants: EndedBy) -> EndedBy {
         if wants != EndedBy::Panicked && self.word & FORCED != 0 {
             EndedBy::Forced
@@ -154,17 +146,16 @@ impl<O> OperationState<O> {
         }
     }
 
-    /// Returns whether the record is filed: it was added, and its time is not up.
     pub(crate) fn is_filed(&self) -> bool {
         self.word & (ADDING | DUE) == 0
     }
 
-    /// Returns whether a check is left to a task, which the next turn hands over.
+    /// Returns whether a check is left to a task.
     pub(crate) fn awaits_check(&self) -> bool {
         self.word & CHECK != 0
     }
 
-    /// Returns whether the end is decided; if so, its holder will carry it out.
+    /// Returns whether the end is decided.
     pub(crate) fn is_sealed(&self) -> bool {
         self.word & SEALED != 0
     }

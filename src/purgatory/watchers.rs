@@ -1,22 +1,17 @@
 //! The watchers: which operations wait for which key, in one shard.
 //!
-//! The entries of an operation, one for each of its keys, are in different shards. Its record
-//! contains all their spots.
-//!
-//! A key has a queue of entries, first in, first out. The entries are stored in small blocks, which
-//! form a doubly linked list. An entry never moves, so it is found by its [`Spot`] and leaves in
-//! constant time, wherever in the queue it is. A block is removed with its last entry, and a queue
-//! with its last block.
+//! A key has a queue of entries, first in, first out, in a doubly linked list of small blocks. An
+//! entry never moves: it is found by its [`Spot`] and leaves in constant time. A block is removed
+//! with its last entry, and a queue with its last block. The entries of an operation, one for each
+//! key, are in different shards; its record has all their spots.
 //!
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
 //! entries and is found by its hash; no other key is present; each block has an entry, and all but
 //! the last were full.
 //!
-//! # Visits
-//! A visit takes a batch of a queue's operations along, and continues at the next entry that is
-//! there. If the block of that entry has gone meanwhile, the visit looks for the place from the
-//! front on, a few blocks at a time, and passes over what it has seen. It ends before the entries
-//! that were watched after it began.
+//! A visit takes a batch of a queue's operations, and continues at the next entry. If that entry's
+//! block has gone meanwhile, the visit searches from the front, a few blocks at a time, and skips
+//! what it has seen. It ends before entries that were added after it began.
 
 use crate::table::KeyTable;
 use crate::wheel::slab::{Key, Slab};
@@ -24,18 +19,17 @@ use hashbrown::HashTable;
 use std::borrow::Borrow;
 use std::num::{NonZeroU8, NonZeroU64};
 
-/// Entries of a block, which takes 120 bytes in the slab: few, because most keys of most services
-/// have one or two operations. Fewer in models, so that a visit of few operations takes several
-/// blocks.
+/// Entries of a block, which takes 120 bytes: few, because most keys have one or two operations.
+/// Fewer in models, so that a visit takes several blocks.
 const BLOCK: u8 = if cfg!(tickwheel_model) { 2 } else { 7 };
 
-/// How far the positions of two blocks are apart. The slots of a block are counted from 1.
+/// The distance between the positions of two blocks. A block's slots are counted from 1.
 const STRIDE: u64 = FULL + 1;
 
 /// The last slot of a block.
 const FULL: u64 = BLOCK as u64;
 
-/// The number of entries that a visit takes along at once, and of blocks that it looks at.
+/// How many entries a visit takes at once, and how many blocks it looks at.
 const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
 
 const NONE: u32 = u32::MAX;
@@ -45,19 +39,18 @@ pub(crate) struct Watchers<K> {
     pub(crate) shard: u16,
     queues: KeyTable<Queue<K>>,
     blocks: Slab<Block, 32>,
-    /// The number of the last queue. It wraps around after 2^32: a queue could only be mistaken for
-    /// another one with the same hash that is still present by then.
+    /// The last queue's number. It wraps around after 2^32: only a queue of the same hash that
+    /// lives so long could be mistaken.
     number: u32,
     /// The number of entries of all keys.
     pub(crate) len: usize,
 }
 
-/// The queue of a key's entries.
 struct Queue<K> {
     number: u32,
     key: K,
-    /// The position of the last entry that was added, as if there were a full block before the
-    /// first. None is used twice, whichever blocks were removed.
+    /// The position of the last entry that was added, as if a full block preceded the first.
+    /// Positions are never used twice.
     end: u64,
     first: u32,
     last: u32,
@@ -66,13 +59,12 @@ struct Queue<K> {
 struct Block {
     /// The position before the block's first entry.
     start: NonZeroU64,
-    /// The entries that are present, a bit for each. Entries are added only at the end, so they
-    /// stay in order.
+    /// A bit for each entry that is present. Entries are added only at the end, so they stay in
+    /// order.
     live: u32,
     queue: QueueName,
     previous: u32,
     next: u32,
-    /// An entry is the name of its operation.
     entries: [Id; BLOCK as usize],
 }
 
@@ -83,19 +75,18 @@ struct QueueName {
     number: u32,
 }
 
-/// A visit of a queue that has not come to its end.
+/// A visit that has not come to its end.
 #[derive(Clone, Copy)]
 pub(crate) struct Visit {
     queue: QueueName,
-    /// The block at which it continues, if that is still there.
+    /// The block at which the visit continues, if the block is still there.
     block: Key,
-    /// The positions of the first and the last entry that it has to see.
+    /// The positions of the first and the last entry to see.
     from: u64,
     until: u64,
 }
 
-/// Identifies one operation, and never another one: its record's key, in the shard of its first
-/// key.
+/// Identifies one operation forever: its record's key, in the shard of its first key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Id {
     pub(crate) shard: u16,
@@ -106,8 +97,8 @@ pub(crate) struct Id {
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
     pub(crate) shard: u16,
-    /// Counted from 1: the impossible value 0 distinguishes the variants of `Spots`, which saves
-    /// 8 bytes for each operation.
+    /// Counted from 1: the niche 0 distinguishes the variants of `Spots`, which saves 8 bytes for
+    /// each operation.
     slot: NonZeroU8,
     block: u32,
 }
@@ -154,7 +145,6 @@ impl<K: Eq + Clone> Watchers<K> {
         }
     }
 
-    /// Removes a block without entries.
     #[inline(never)]
     fn forget(&mut self, block: u32) {
         let QueueName { hash, number } = self.blocks.at(block).queue;
@@ -166,7 +156,7 @@ impl<K: Eq + Clone> Watchers<K> {
         }
     }
 
-    /// Begins to visit the operations that are watched on a key now, if there are any.
+    /// Begins to visit the operations that are watched on a key now.
     #[inline]
     pub(crate) fn visit<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<Visit>
     where
@@ -179,15 +169,14 @@ impl<K: Eq + Clone> Watchers<K> {
         Some(Visit { queue: name, block, from: 0, until: queue.end })
     }
 
-    /// Begins to visit the operations that are watched now in a queue that another visit has named.
+    /// Begins a new visit of the queue that another visit has named.
     pub(crate) fn visit_again(&self, named: Visit) -> Option<Visit> {
         let QueueName { hash, number } = named.queue;
         let until = self.queues.find(hash, |queue| queue.number == number)?.end;
         Some(Visit { until, ..named })
     }
 
-    /// Goes on with a visit: appends some of its operations to `out`, and no more than there is
-    /// `room` for. Returns the rest of the visit, if there is any.
+    /// Appends at most `room` operations of a visit to `out`. Returns the rest of the visit.
     pub(crate) fn go_on(&self, mut visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
         let QueueName { hash, number } = visit.queue;
         let mut index = visit.block.index;
@@ -220,7 +209,6 @@ impl<K: Eq + Clone> Watchers<K> {
         Some(visit)
     }
 
-    /// Checks the invariants that the module states. Takes time proportional to the shard.
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
         for (hash, queue) in self.queues.0.iter() {
@@ -260,7 +248,6 @@ impl<K> Queue<K> {
         }
     }
 
-    /// Removes a block without entries.
     fn forget(&mut self, index: u32, blocks: &mut Slab<Block, 32>) {
         let Block { previous, next, .. } = *blocks.at(index);
         blocks.release(index);
@@ -282,21 +269,18 @@ pub(crate) enum Spots {
     Many(Box<[Spot]>),
 }
 
-/// The number of spots that need no memory of their own.
+/// How many spots need no allocation.
 const FEW: usize = 3;
 
 impl Spots {
-    /// The place of a spot that has not been made yet.
     const VACANT: Spot = Spot { shard: 0, slot: NonZeroU8::MAX, block: NONE };
     pub(crate) const NONE: Spots = Spots::Few([Self::VACANT; FEW]);
 
-    /// Makes room for the spots of one entry for each of so many keys.
     #[inline]
     pub(crate) fn of(keys: usize) -> Self {
         if keys <= FEW { Spots::NONE } else { Spots::Many(vec![Self::VACANT; keys].into()) }
     }
 
-    /// Sets the spot of the entry for a key.
     #[inline]
     pub(crate) fn set(&mut self, number: usize, spot: Spot) {
         match self {
