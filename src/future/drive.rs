@@ -17,9 +17,9 @@ const LIMIT: usize = 512;
 /// Tells a service's own loop when to advance a timer, and wakes the loop when that becomes
 /// earlier; created by [`Timer::listener`].
 ///
-/// It is for a loop that waits in a call of its own, such as `epoll_wait`. A loop with nothing else
-/// to wait for calls [`advance_clock`](Timer::advance_clock) with a timeout. A listener does not
-/// keep the timer alive.
+/// For a loop that waits in a call of its own, such as `epoll_wait`. A loop with nothing else to
+/// wait for calls [`advance_clock`](Timer::advance_clock) with a timeout. A listener does not keep
+/// the timer alive.
 pub struct Listener {
     engine: Arc<Engine>,
     number: u64,
@@ -60,12 +60,11 @@ impl Listener {
     /// # Ok::<(), tickwheel::BuildError>(())
     /// ```
     ///
-    /// Call this last in the loop, and wait no longer than it returns. The result includes every
-    /// timer that was added before. The waker is woken when a timer is added with an earlier
-    /// deadline or moved to one, also by a keyed timer, a purgatory, a periodic task or a future.
-    /// **No wake-up is lost if waking also ends a wait that begins after it.** An `eventfd`, a
-    /// `mio::Waker`, a channel and [`Thread::unpark`](std::thread::Thread::unpark) do that; a
-    /// condition variable needs a flag.
+    /// Call this last in the loop, and wait no longer than it returns. The waker is woken when a
+    /// later call adds an earlier timer or moves one to an earlier deadline, also through a keyed
+    /// timer, a purgatory, a periodic task or a future. **No wake-up is lost if waking also ends a
+    /// wait that begins after it.** An `eventfd`, a `mio::Waker`, a channel and
+    /// [`Thread::unpark`](std::thread::Thread::unpark) do that; a condition variable needs a flag.
     ///
     /// The waker is also woken when a [`ManualClock`](crate::ManualClock) of the timer is moved,
     /// after [`is_shutdown`](Timer::is_shutdown) has become true, and after the last clone was
@@ -78,9 +77,8 @@ impl Listener {
     /// panic in it is contained, reported, and counted in
     /// [`Stats::panicked`](crate::Stats::panicked).
     ///
-    /// One case is different: a thread that holds an [`Entry`](crate::keyed::Entry) and adds a
-    /// timer or moves the clock wakes it under the entry's lock. The waker must then neither
-    /// advance nor shut down the entry's timer.
+    /// A thread that holds an [`Entry`](crate::keyed::Entry) wakes it under the entry's lock. The
+    /// waker must then neither advance nor shut down the entry's timer.
     pub fn next_expiration(&self, waker: &Waker) -> Option<Instant> {
         let context = &self.engine.context;
         match self.engine.listen(self.number, waker) {
@@ -115,12 +113,9 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Returns a future that drives the timer, in place of a reaper thread. Spawn it on a runtime,
-    /// and give it that runtime's sleep.
-    ///
-    /// On tokio, call `timer.drive(|next| tokio::time::sleep_until(next.into()))`; on smol,
-    /// `timer.drive(smol::Timer::at)`. The page
-    /// [`guide::runtimes`](crate::guide::runtimes#a-timer-without-a-thread) shows both. In virtual
-    /// time:
+    /// and give it that runtime's sleep: [the
+    /// guide](crate::guide::runtimes#a-timer-without-a-thread) does so on tokio and smol. In
+    /// virtual time:
     ///
     /// ```
     /// use std::time::Duration;

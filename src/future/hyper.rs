@@ -10,25 +10,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// With the feature `hyper`: provides the time limits of hyper's servers and clients.
+/// With the feature `hyper`: provides the time limits of hyper's servers and clients. [The
+/// guide](crate::guide::runtimes#hyper) has a server, and what happens when the timer is full or
+/// shut down.
 ///
-/// ```
-/// use std::{sync::Arc, time::Duration};
-/// use tickwheel::Timer;
-///
-/// let timer = Timer::builder().start()?;
-/// // What hyper's builders do in their method `timer`.
-/// let for_hyper: Arc<dyn hyper::rt::Timer + Send + Sync> = Arc::new(timer.clone());
-/// let header_limit = for_hyper.sleep(Duration::from_secs(5));
-/// # drop(header_limit);
-/// # Ok::<(), tickwheel::BuildError>(())
-/// ```
-///
-/// The page [`guide::runtimes`](crate::guide::runtimes#hyper) has a whole server, and what happens
-/// when the timer is full or shut down. Each sleep takes one allocation, because hyper wants a box.
-/// Resetting it takes none: see [`Timeout::reschedule`](crate::Timeout::reschedule). `now` is the
-/// time of the timer's clock, so a server on a [`ManualClock`](crate::ManualClock) keeps virtual
-/// time.
+/// Each sleep takes one allocation, because hyper wants a box. Resetting a sleep takes none: see
+/// [`Timeout::reschedule`](crate::Timeout::reschedule). `now` is the time of the timer's clock, so
+/// a server on a [`ManualClock`](crate::ManualClock) keeps virtual time.
 impl<T: Send + 'static> rt::Timer for Timer<T> {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
         Box::pin(Unfailing { sleep: Timer::sleep(self, duration), reported: false })

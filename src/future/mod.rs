@@ -179,26 +179,11 @@ impl Interval {
     }
 }
 
-/// With the feature `stream`: yields the ticks, each with the time at which it was due.
+/// With the feature `stream`: yields the ticks, each with the time at which it was due; [the
+/// guide](crate::guide::runtimes#ticks-as-a-stream) has an example.
 ///
-/// ```
-/// use futures_core::Stream;
-/// use std::{future, pin::Pin, time::Duration};
-/// use tickwheel::Timer;
-///
-/// # pollster::block_on(async {
-/// let timer = Timer::builder().start()?;
-/// let mut interval = timer.interval(Duration::from_millis(1));
-/// // What `next` of the usual extension traits does.
-/// let tick = future::poll_fn(|context| Pin::new(&mut interval).poll_next(context)).await;
-/// assert!(matches!(tick, Some(Ok(due)) if due <= timer.now()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-///
-/// The stream has no end of its own. If the timer is full or was shut down, it yields the
-/// [`SleepError`] and ends. The page [`guide::runtimes`](crate::guide::runtimes#ticks-as-a-stream)
-/// uses an extension trait.
+/// If the timer is full or was shut down, the stream yields the [`SleepError`] and ends. It has no
+/// other end.
 #[cfg(feature = "stream")]
 impl futures_core::Stream for Interval {
     type Item = Result<Instant, SleepError>;
