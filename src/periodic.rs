@@ -43,11 +43,8 @@ pub struct Periodic {
 impl Periodic {
     /// Runs the task every `period`, keeping the phase. The first run is due a period after the
     /// start. Each later run is due a period after the previous one was due, however long runs
-    /// take. ([`MissedTick::Delay`] counts from the beginning of the previous run instead.)
-    ///
-    /// Runs do not overlap unless [`overlapping`](Self::overlapping) is set. A run that takes too
-    /// long makes the next run late; [`missed_tick`](Self::missed_tick) sets what happens to missed
-    /// runs. A period of zero counts as a nanosecond.
+    /// take; [`MissedTick::Delay`] is the exception. Runs do not overlap unless
+    /// [`overlapping`](Self::overlapping) is set. A period of zero counts as a nanosecond.
     pub fn every(period: Duration) -> Self {
         Self::new(period, Some(MissedTick::default()))
     }
@@ -98,10 +95,8 @@ impl Periodic {
     }
 
     /// Delays each run by a random time from zero to less than `jitter`, so that many series do not
-    /// run at once. Default: zero.
-    ///
-    /// The phase is kept, and the jitter never counts as a missed tick. With [`MissedTick::Delay`],
-    /// however, the next run is counted from when this run began, jitter included. On a
+    /// run at once. Default: zero. The phase is kept, and the jitter never counts as a missed tick.
+    /// With [`MissedTick::Delay`] each jitter also delays all later runs. On a
     /// [`ManualClock`](crate::ManualClock), the clock's seed decides the jitter.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
@@ -120,10 +115,9 @@ impl Periodic {
     /// - by a call to `cancel`;
     /// - because the timer is full when the next run is added;
     /// - because a run is dropped instead of run, for example by an executor that refuses it;
-    /// - with the last clone of the timer, or a [`shutdown`](Timer::shutdown).
-    ///
-    /// Unless the timer has its own type of task, `shutdown` returns the pending run. The series
-    /// then ends when that run is dropped or has run.
+    /// - with the last clone of the timer, or a [`shutdown`](Timer::shutdown). A `shutdown` returns
+    ///   the pending run, unless the timer has its own type of task. The series then ends when that
+    ///   run is dropped or has run.
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
@@ -146,22 +140,20 @@ impl Periodic {
     }
 }
 
-/// What a periodic timer does about runs whose time has passed. A run took longer than the period,
-/// nothing drove the timer, or the machine slept. `Burst` and `Skip` keep the phase, `Delay` does
-/// not.
+/// What a periodic timer does about runs whose time has passed: a run took too long, nothing drove
+/// the timer, or the machine slept. `Burst` and `Skip` keep the phase, `Delay` does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissedTick {
     /// Runs them all, one right after another, until the series has caught up.
     Burst,
     /// Skips them, and continues with the next run that is due now or later. Each run stays a
-    /// multiple of the period after the first run, or after the last one that was
-    /// [chosen](Run::reschedule).
+    /// multiple of the period after the first run, or after the last [chosen](Run::reschedule) one.
     #[default]
     Skip,
     /// Counts the period from the beginning of each run, so runs are never closer together than a
-    /// period. A run that is late, by a tick or by its jitter, makes all later runs late by as
-    /// much. No run is missed or skipped.
+    /// period. A late run, also by its jitter, makes all later runs late by as much. No run is
+    /// missed or skipped.
     Delay,
 }
 
@@ -201,7 +193,6 @@ pub struct Run<'a> {
     number: u64,
 }
 
-/// The state that the handles of a series share with its runs.
 struct SeriesState {
     periodic: Periodic,
     clock: Clock,
@@ -211,7 +202,6 @@ struct SeriesState {
     progress: Mutex<Progress>,
 }
 
-/// The state that each run changes.
 #[derive(Default)]
 struct Progress {
     /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
@@ -226,7 +216,6 @@ struct Progress {
     end: Option<End>,
 }
 
-/// How a series ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Cancelled,
@@ -242,10 +231,8 @@ impl Series {
     }
 
     /// Moves the next run, earlier or later; later periods are counted from that run. Returns
-    /// whether the series goes on.
-    ///
-    /// While a run is in progress, this sets when the run after it is due. A series that is reset
-    /// at each sign of life runs only after a silence.
+    /// whether the series goes on. During a run, this sets when the run after it is due. A series
+    /// that is reset at each sign of life runs only after a silence.
     pub fn reset(&self, when: impl Into<When>) -> bool {
         let due = self.0.clock.deadline_of(when.into());
         let mut progress = self.0.progress.lock();
@@ -287,11 +274,10 @@ impl Run<'_> {
         self.number
     }
 
-    /// Sets when the next run is due, instead of the series' options. A task that tries again
-    /// chooses its own delays in this way. The last call counts.
-    ///
-    /// A delay is counted from this call, plus the jitter; later periods are counted from that run.
-    /// Has no effect if runs [overlap](Periodic::overlapping).
+    /// Sets when the next run is due, instead of the series' options: a task that tries again can
+    /// choose its delays. The last call counts. A delay is counted from this call, plus the jitter;
+    /// later periods are counted from that run. Has no effect if runs
+    /// [overlap](Periodic::overlapping).
     ///
     /// ```
     /// use std::time::Duration;
@@ -324,7 +310,6 @@ impl Run<'_> {
 }
 
 impl SeriesState {
-    /// Returns whether this call ended the series.
     fn end(&self, end: End) -> bool {
         let mut progress = self.progress.lock();
         let ends = progress.end.is_none();
