@@ -48,8 +48,7 @@ const WHEEL_SIZE: usize = 64;
 /// # What it promises
 /// - Nothing expires before its deadline. Deadlines are rounded up to a tick of a millisecond, and
 ///   values expire in the order of their ticks.
-/// - A key stays until [`poll_expired`](Self::poll_expired) has returned it or you remove it, even
-///   if its time is up.
+/// - A key stays until [`poll_expired`](Self::poll_expired) returns it or you remove it.
 /// - Any deadline is valid. A missing key is no error.
 /// - A later deadline costs a single write, and at most one wake-up at the former deadline.
 /// - After `Pending`, the task is woken when the queue gets an earlier deadline or becomes empty.
@@ -58,10 +57,10 @@ const WHEEL_SIZE: usize = 64;
 ///   `Eq`.
 ///
 /// # Costs
-/// Inserting, removing and moving take constant time on average. The index of keys is rebuilt when
-/// the keys have doubled, or have become few. Expiring a value takes constant time, plus one move
-/// for each wheel level that the value lay above the finest. A queue takes 560 bytes, and with its
-/// first key 4 to 9 KB: the farther the deadline, the more.
+/// Inserting, removing and moving take constant time on average. The index is rebuilt when the keys
+/// have doubled, or have become few. Expiring a value takes constant time, plus one move for each
+/// wheel level that the value lay above the finest. A queue takes 560 bytes, and with its first key
+/// 4 to 9 KB: the farther the deadline, the more.
 pub struct KeyedQueue<K, V, S = RandomState> {
     clock: Clock,
     /// When tick 0 began.
@@ -283,7 +282,6 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         self.index.find(hash, is_meant).copied()
     }
 
-    /// Moves a key's deadline if `is_wanted` accepts the former and the new one.
     #[inline]
     fn move_if<Q: Hash + Eq + ?Sized>(
         &mut self,
@@ -334,8 +332,8 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.index.0.capacity()
     }
 
-    /// Shrinks the index to what its keys need. The memory of values is given back in any case, a
-    /// chunk at a time; [`clear`](Self::clear) gives everything back.
+    /// Shrinks the index to its keys. The memory of values is given back in chunks as they empty;
+    /// [`clear`](Self::clear) gives everything back.
     pub fn shrink_to_fit(&mut self) {
         self.index.shrink_to_fit();
     }
@@ -346,7 +344,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     }
 
     /// Removes all keys and returns them with their values and deadlines, in the order of their
-    /// ticks. The keys are removed even if you drop the iterator.
+    /// ticks. Dropping the iterator removes them as well.
     pub fn drain(
         &mut self,
     ) -> impl ExactSizeIterator<Item = (K, V, Option<Instant>)> + use<K, V, S> {
@@ -356,12 +354,12 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         all.map(|(_, Queued { key, value, deadline, .. })| (key, value, deadline))
     }
 
-    /// Removes the next expired key and returns it, keys of the first tick first.
+    /// Removes and returns the next expired key, first the keys of the first tick.
     ///
     /// - `Ready(Some(_))`: a key has expired. Poll again for the next one.
     /// - `Ready(None)`: the queue is empty.
-    /// - `Pending`: the task is woken at the first deadline, and when the queue gets an earlier one
-    ///   or becomes empty.
+    /// - `Pending`: the task is woken at the first deadline, and [when the queue
+    ///   changes](Self).
     ///
     /// Takes constant time on average, and never blocks. Never yields while a key is due: on tokio,
     /// poll within `tokio::task::coop::cooperative`, which lets other tasks run.
@@ -392,7 +390,6 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.sleep.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
     }
 
-    /// Begins a new sleep, unless the current one ends at the same tick.
     fn sleep_until(&mut self, tick: Option<u64>) {
         if tick != self.sleeps_until {
             self.sleeps_until = tick;
@@ -402,7 +399,6 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         }
     }
 
-    /// Removes the first key that is due.
     fn pop(&mut self) -> Option<Expired<K, V>> {
         let now = Nanos::of(self.clock.now().saturating_duration_since(self.origin));
         let Popped { key: at, task, .. } = self.timer.pop(now.0 / TICK_NS)?;
@@ -411,7 +407,6 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         Some(Expired { key, value, deadline: deadline? })
     }
 
-    /// Returns the tick of a deadline.
     #[inline]
     fn tick_of(&self, deadline: Option<Instant>) -> u64 {
         let after = |at: Instant| Nanos::of(at.saturating_duration_since(self.origin));
@@ -470,7 +465,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     }
 }
 
-/// Returns whether a deadline comes after another one; `None` is never.
+/// `None` is never.
 fn is_later(deadline: Option<Instant>, other: Option<Instant>) -> bool {
     other.is_some_and(|other| deadline.is_none_or(|deadline| deadline > other))
 }
