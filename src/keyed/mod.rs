@@ -127,14 +127,12 @@ impl<K, T> IntoKept<K, T> for Option<(K, TimerEntry<T>)> {
 
 impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     /// Creates a keyed timer without keys. The executor of [`Timer::closures`] calls `expired` with
-    /// each key and task that expires.
+    /// each key and task that expires. To run closures, pass `|_, task: Task| task.run()`.
     ///
-    /// To run closures, pass `|_, task: Task| task.run()`. `expired` does not learn the deadline: a
-    /// task that needs its deadline holds it, and an [`entry`](Self::entry) moves both.
-    ///
-    /// `expired` must not own a clone of the keyed timer, which would keep both alive forever. Give
-    /// it a `Weak` made by [`Arc::new_cyclic`] if it needs the keyed timer's owner. It may own the
-    /// timer, or another keyed timer.
+    /// `expired` does not learn the deadline: a task that needs its deadline holds it, and an
+    /// [`entry`](Self::entry) moves both. `expired` must not own a clone of the keyed timer, which
+    /// would keep both alive forever. Give it a `Weak` made by [`Arc::new_cyclic`] if it needs the
+    /// keyed timer's owner. It may own the timer, or another keyed timer.
     ///
     /// # Keeping a key
     /// `expired` may return a key to [`add`](Self::add) next, usually the same key with a later
@@ -249,8 +247,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         added
     }
 
-    /// Removes a key and returns its task, if it has not expired. The task may be one that another
-    /// thread has added since: [`cancel_if`](Self::cancel_if) looks at it first.
+    /// Removes a key and returns its task, if it has not expired. Another thread may have added
+    /// that task since: see [`cancel_if`](Self::cancel_if).
     pub fn cancel<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<T>
     where
         K: Borrow<Q>,
@@ -304,8 +302,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         self.find(key).is_some()
     }
 
-    /// Returns how many keys there are. Locks each shard once, and takes time proportional to the
-    /// shards.
+    /// Returns how many keys there are. Locks each shard once, in time proportional to the shards.
     pub fn len(&self) -> usize {
         self.keys().shards.set.iter().map(|shard| shard.len()).sum()
     }
@@ -352,7 +349,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
 
     /// Calls `see` with a key's task and its deadline, and returns the result of `see`; `None` if
     /// the key has no task. The deadline is `None` if the task never expires. `see` runs [under a
-    /// lock](KeyedTimer#closures-under-a-lock).
+    /// lock](KeyedTimer).
     pub fn with<Q: Hash + Eq + ?Sized, R>(
         &self,
         key: &Q,
@@ -368,7 +365,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
 
     /// Removes a key and returns its task, if `wanted` returns true for the task and its deadline.
     /// [The guide](crate::guide#one-timer-for-each-key) ends a connection's own session in this
-    /// way, but not a newer one. `wanted` runs [under a lock](KeyedTimer#closures-under-a-lock).
+    /// way, but not a newer one. `wanted` runs [under a lock](KeyedTimer).
     pub fn cancel_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -383,7 +380,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
 
     /// Extends a key's deadline as [`touch`](Self::touch) does, if `wanted` returns true for the
     /// task and its deadline. Returns the result of `wanted`, or false if the key has no task.
-    /// `wanted` runs [under a lock](KeyedTimer#closures-under-a-lock).
+    /// `wanted` runs [under a lock](KeyedTimer).
     pub fn touch_if<Q: Hash + Eq + ?Sized>(
         &self,
         key: &Q,
@@ -405,10 +402,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Calls `visit` with each key, its task and its deadline, in no particular order.
     ///
     /// The visit is not a snapshot: other threads may use the keys between two batches. A key that
-    /// is seen throughout is visited exactly once. A key that is added or removed meanwhile may or
-    /// may not be visited. A key that is removed and added again may be visited twice. `visit` runs
-    /// [under a lock](KeyedTimer#closures-under-a-lock), which is held for at most 1024 keys at a
-    /// time.
+    /// is seen throughout is visited exactly once. A key that is added or removed meanwhile may be
+    /// missed. A key that is removed and added again may be visited twice. `visit` runs [under a
+    /// lock](KeyedTimer), which is held for at most 1024 keys at a time.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
         let mut position = Some(0);
         while let Some(from) = position {
@@ -422,7 +418,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Begin at position 0; `None` is the end. Any number is a valid position. All steps together
     /// visit the keys as [`for_each`](Self::for_each) does. A step visits at most 256 keys, and at
     /// least one if there is one from its position on. It takes time proportional to the shards and
-    /// to the room of removed keys. `visit` runs [under a lock](KeyedTimer#closures-under-a-lock).
+    /// to the room of removed keys. `visit` runs [under a lock](KeyedTimer).
     ///
     /// ```
     /// # use std::time::Duration;
