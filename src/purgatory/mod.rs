@@ -274,14 +274,10 @@ where
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Order
     /// The longest waiter is checked first. Only operations that were watched when the call began
-    /// are checked, each at most once for each time that it named the key.
-    ///
-    /// # What counts
-    /// Only operations that this call completed count. An operation that another thread is checking
-    /// is left to that thread, so some check may be in vain. Calls on several threads at once may
-    /// each complete as many operations as their own limit allows.
+    /// are checked, each at most once for each time that it named the key. Operations that [other
+    /// threads](Self::check_and_complete) check do not count, so a check may be in vain. Calls on
+    /// several threads at once may each complete as many operations as their own limit allows.
     ///
     /// # No item is left while an operation waits for it
     /// That holds on three conditions:
@@ -296,9 +292,9 @@ where
     /// `check_and_complete` too.
     ///
     /// # Cost
-    /// Time proportional to the operations that it checks, including waiters that take no item. It
-    /// takes at most as many operations out of the shard at a time as are still to be completed.
-    /// With a small limit, each check in vain costs an additional lock.
+    /// Takes time proportional to the operations that it checks, including waiters that take no
+    /// item. It takes at most as many operations out of the shard at a time as are still to be
+    /// completed. With a small limit, each check in vain costs an additional lock.
     pub fn check_and_complete_up_to<Q: Hash + Eq + ?Sized>(&self, key: &Q, limit: usize) -> usize
     where
         K: Borrow<Q>,

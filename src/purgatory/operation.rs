@@ -23,32 +23,30 @@ use std::fmt;
 /// }
 /// ```
 ///
-/// The purgatory owns the operation. It calls the methods with exclusive access, on the thread that
-/// triggers, adds or expires the operation: no two methods ever run at the same time. Each
-/// operation ends exactly once. It is completed, expires, or is returned by a `cancel`, by
-/// `shutdown` or in an error. The purgatory drops an operation that it does not return.
+/// The purgatory owns the operation, and calls its methods on the thread that triggers, adds or
+/// expires it. No two methods ever run at the same time. Each operation ends exactly once. It is
+/// completed, expires, or is returned by a `cancel`, by `shutdown` or in an error. The purgatory
+/// drops an operation that it does not return.
 ///
 /// No lock is held while a method runs: every method may use the purgatory and the timer. A panic
-/// is contained, counted and reported. The operation then counts as finished, and is dropped
-/// without further calls.
+/// is contained, counted and reported; the operation is then dropped without further calls.
 pub trait DelayedOperation: Send + 'static {
     /// Returns whether the condition holds now. If it does, `on_complete` follows. Should be quick.
     ///
     /// `true` is final: the operation is completed, once, even if another thread cancels it, shuts
     /// the purgatory down or finds its time up at that moment. A check may therefore claim what the
-    /// operation waits for, such as an item of a queue, and keep it for `on_complete`. See
-    /// [`check_and_complete_up_to`](crate::purgatory::Purgatory::check_and_complete_up_to). A check
-    /// that returns false or panics must not have taken anything.
+    /// operation waits for, such as an item of a queue, and keep it for `on_complete`. A check that
+    /// returns false or panics must not have taken anything.
     ///
     /// Called twice when the operation is watched, then once for each trigger of one of its keys
     /// (twice if the key was named twice). Triggers that arrive during a check share one more
-    /// check. Its limits, and triggers that a check makes, are described at
-    /// [`check_and_complete`](crate::purgatory::Purgatory::check_and_complete).
+    /// check. [`check_and_complete`](crate::purgatory::Purgatory::check_and_complete) describes the
+    /// limits, and triggers by a check.
     fn try_complete(&mut self) -> bool;
 
     /// Completes the operation, once: its condition held, it was forced, or its time is up. It is
-    /// not told which: let `try_complete` store what it found or took. If the time is up,
-    /// `try_complete` has never returned true.
+    /// not told which: let `try_complete` store what it found. If the time is up, `try_complete`
+    /// has never returned true.
     fn on_complete(&mut self);
 
     /// Reacts to the expiry of the operation. Called after `on_complete`, by the timer's executor
@@ -56,8 +54,7 @@ pub trait DelayedOperation: Send + 'static {
     fn on_expiration(&mut self) {}
 
     /// Reacts to a cancellation by another thread during a check, when the operation could not be
-    /// returned. The checking thread calls this and drops the operation, unless the condition
-    /// holds. Default: does nothing.
+    /// returned; see [`Cancel::Deferred`]. Default: does nothing.
     fn on_cancellation(&mut self) {}
 }
 

@@ -1,12 +1,10 @@
 //! A purgatory's shard: the watchers of its keys, and the records of operations whose first key is
 //! one of them.
 //!
-//! A record contains an operation, its state, its spots and its deadline. No user code is called
-//! here except a key's `Eq`, `Clone` and `Drop`.
-//!
-//! A record is filed in the wheels when the thread that adds the operation releases it. When its
-//! time is up, it is no longer filed, and its task is on its way through the executor. Until the
-//! task runs, any thread that wins the operation may end it.
+//! No user code is called here except a key's `Eq`, `Clone` and `Drop`. A record is filed in the
+//! wheels when the adding thread releases its operation. When the time is up, the record is no
+//! longer filed, and its task is on its way through the executor. Until the task runs, any thread
+//! may end the operation.
 //!
 //! Invariants, checked by [`OperationsState::assert_operations`] while no operation is being added:
 //! those of the watchers; each operation has its entries; and exactly the operations whose time is
@@ -31,7 +29,7 @@ use std::time::Duration;
 /// What a shard keeps beside its records; see the [module](self).
 pub(crate) struct Operations<K> {
     pub(crate) watchers: Watchers<K>,
-    /// How many operations have ended, by [`EndedBy`].
+    /// Counters of ended operations, by [`EndedBy`].
     pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
     /// `None` while the shard has no purgatory.
     pub(crate) panics: Option<Arc<Panics>>,
@@ -52,7 +50,7 @@ impl<K> Extra for Operations<K> {
 pub(crate) type OperationShard<K, O> = Shard<Record<O>, Operations<K>>;
 pub(crate) type OperationsState<K, O> = ShardState<Record<O>, Operations<K>>;
 
-/// All shards of a purgatory, which handles refer to.
+/// A purgatory's shards, which handles refer to.
 pub(crate) type OperationSet<K, O> = &'static [CachePadded<OperationShard<K, O>>];
 
 pub(crate) struct Record<O> {

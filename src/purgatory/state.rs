@@ -1,9 +1,8 @@
 //! A waiting operation and its state, under the lock of its record's shard.
 //!
-//! A thread holds an operation to touch it, and never waits for another holder. It leaves a request
-//! instead, which the holder serves before it releases the operation. No trigger is lost, and no
-//! two pieces of an operation's code run at the same time. A holder checks a few times, then leaves
-//! a check to a task: no thread serves others without a bound.
+//! A thread never waits for an operation that another thread holds. It leaves a request, which the
+//! holder serves before it releases the operation. No trigger is lost, and no two pieces of an
+//! operation's code run at the same time.
 //!
 //! ```text
 //!             trigger, and the holder found the condition false
@@ -31,7 +30,6 @@ const CHECK: u8 = 32;
 /// The time is up: the record is no longer filed, and the task that expires it is on its way.
 const DUE: u8 = 64;
 
-/// A pending operation and its state.
 pub(crate) struct OperationState<O> {
     /// `None` while a thread holds it.
     operation: Option<O>,

@@ -1,17 +1,17 @@
 //! The watchers: which operations wait for which key, in one shard.
 //!
-//! A key has a queue of entries, first in, first out, in a doubly linked list of small blocks. An
-//! entry never moves: it is found by its [`Spot`] and leaves in constant time. A block is removed
-//! with its last entry, and a queue with its last block. The entries of an operation, one for each
-//! key, are in different shards; its record has all their spots.
+//! A key has a queue of entries, in a doubly linked list of small blocks. An entry never moves: it
+//! is found by its [`Spot`] and leaves in constant time. A block is removed with its last entry,
+//! and a queue with its last block. The entries of an operation are in different shards; its record
+//! has all their spots.
 //!
 //! Invariants, checked by [`Watchers::assert_invariants`]: every watched key has one queue of
 //! entries and is found by its hash; no other key is present; each block has an entry, and all but
 //! the last were full.
 //!
 //! A visit takes a batch of a queue's operations, and continues at the next entry. If that entry's
-//! block has gone meanwhile, the visit searches from the front, a few blocks at a time, and skips
-//! what it has seen. It ends before entries that were added after it began.
+//! block has gone meanwhile, the visit searches from the front and skips what it has seen. It ends
+//! before entries that were added after it began.
 
 use crate::table::KeyTable;
 use crate::wheel::slab::{Key, Slab};
@@ -26,7 +26,6 @@ const BLOCK: u8 = if cfg!(tickwheel_model) { 2 } else { 7 };
 /// The distance between the positions of two blocks. A block's slots are counted from 1.
 const STRIDE: u64 = FULL + 1;
 
-/// The last slot of a block.
 const FULL: u64 = BLOCK as u64;
 
 /// How many entries a visit takes at once, and how many blocks it looks at.
@@ -34,7 +33,7 @@ const BATCH: usize = if cfg!(tickwheel_model) { 2 } else { 32 };
 
 const NONE: u32 = u32::MAX;
 
-/// One shard of the map from keys to the operations that wait for them; see the [module](self).
+/// A shard's map from keys to operations; see the [module](self).
 pub(crate) struct Watchers<K> {
     pub(crate) shard: u16,
     queues: KeyTable<Queue<K>>,
@@ -42,7 +41,7 @@ pub(crate) struct Watchers<K> {
     /// The last queue's number. It wraps around after 2^32: only a queue of the same hash that
     /// lives so long could be mistaken.
     number: u32,
-    /// The number of entries of all keys.
+    /// The entries of all keys.
     pub(crate) len: usize,
 }
 
@@ -68,7 +67,7 @@ struct Block {
     entries: [Id; BLOCK as usize],
 }
 
-/// Identifies a queue in its shard: its key's hash, and a number.
+/// Identifies a queue in its shard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct QueueName {
     hash: u32,
@@ -93,7 +92,6 @@ pub(crate) struct Id {
     pub(crate) key: Key,
 }
 
-/// The spot of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
     pub(crate) shard: u16,
@@ -111,7 +109,6 @@ impl<K> Default for Watchers<K> {
 }
 
 impl<K: Eq + Clone> Watchers<K> {
-    /// Adds an operation at the end of a key's queue.
     #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Spot {
         let (hash, number) = (hash as u32, &mut self.number);
@@ -134,7 +131,6 @@ impl<K: Eq + Clone> Watchers<K> {
         Spot { shard: self.shard, slot, block: queue.last }
     }
 
-    /// Takes an entry out. Removes a key that has no entries left.
     #[inline]
     pub(crate) fn remove(&mut self, spot: Spot) {
         self.len -= 1;
