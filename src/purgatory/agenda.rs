@@ -94,7 +94,7 @@ pub(crate) fn queue(item: Item) {
     let _ = AGENDA.try_with(|agenda| agenda.borrow_mut().extend(item.take()));
     match item {
         None => STATE.with(|state| state.set(QUEUED)),
-        // A thread that is so near its end has no storage any more.
+        // A thread so near its end has no storage.
         Some(item) => (item.act)(&Nesting { state: &Cell::new(ACTIVE), is_outermost: true }),
     }
 }
