@@ -1,16 +1,16 @@
 //! Durable timers: they survive the process, and any number of nodes share them.
 //!
-//! The truth lies in a store, a file of [SQLite](Durable::sqlite) for one node or
-//! [PostgreSQL](Durable::postgres) for many. Each node owns a share of the timers by a lease, loads
-//! those that are due within a minute into the wheel of [`tickwheel`], and claims each in the store
-//! before its handler is called.
-
-//! The repository's `crates/durable/README.md` says when you need it, what it promises, and what
-//! happens when things fail.
+//! A store keeps the timers: a file of [SQLite](Durable::sqlite) for one node, or
+//! [PostgreSQL](Durable::postgres) for many. Each node owns a share of the timers by a lease. The
+//! node loads timers that are due within a minute into the wheel of [`tickwheel`], and claims each
+//! timer in the store before it calls the handler.
+//!
+//! The [guide] has the guarantees, what happens in each failure, transactions of your own and
+//! several primaries. [Operations](guide::operations) is for those who run nodes.
 //!
 //! # Features
 //! - `postgres`, `sqlite` (default): the stores.
-//! - `inspect`: the program of that name, which looks at timers, and what it needs.
+//! - `inspect`: the program `inspect`, which lists timers.
 
 #![forbid(unsafe_code)]
 
@@ -49,6 +49,14 @@ mod sync {
 #[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+// The examples of the guide need both stores.
+#[cfg(any(not(doctest), all(feature = "postgres", feature = "sqlite")))]
+#[doc = include_str!("guide.md")]
+pub mod guide {
+    #[doc = include_str!("operations.md")]
+    pub mod operations {}
+}
 
 pub use crate::durable::{Durable, DurableBuilder, OpenStore};
 pub use crate::entry::{
