@@ -1,4 +1,4 @@
-//! A node: how it is set up and started, and its face, which schedules, cancels, looks.
+//! A node: its builder, and its calls.
 
 mod bulk;
 
@@ -22,12 +22,12 @@ use tickwheel::Timer;
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-/// Something that opens a store when a node starts.
+/// Opens a store when a node starts.
 pub trait OpenStore: Send {
     /// The store.
     type Store: Store;
 
-    /// Opens it: connects, and brings its tables up to date.
+    /// Connects, and brings the tables up to date.
     fn open(self) -> impl Future<Output = Result<Self::Store, Error>> + Send;
 }
 
@@ -39,7 +39,7 @@ impl<S: Store> OpenStore for S {
     }
 }
 
-/// Sets a node up. [`Durable`] makes it, for each kind of store.
+/// Sets up a node: [`Durable`] makes a builder for each kind of store.
 pub struct DurableBuilder<O> {
     pub(crate) store: O,
     pub(crate) options: Options,
@@ -50,16 +50,16 @@ impl<O: OpenStore> DurableBuilder<O> {
         DurableBuilder { store, options: Options::default() }
     }
 
-    /// Sets how long a node may be silent before others take its timers over: 5 s by default, at
-    /// least 100 ms, at most a day. All nodes of a namespace should say the same. Timers of a node
-    /// that has died are late by this and what loading takes.
+    /// Sets how long a node may be silent before other nodes take its timers over: 5 s by default,
+    /// 100 ms to a day. Use the same lease on all nodes of a namespace. Timers of a dead node are
+    /// late by the lease and the time to load them.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(86_400));
         self
     }
 
-    /// Sets how far ahead timers are loaded into the wheel: a minute by default, at least 2 s.
-    /// A longer one takes more memory, a shorter one more queries.
+    /// Sets how far ahead timers are loaded into the wheel: a minute by default, at least 2 s. A
+    /// longer window takes more memory, a shorter window more queries.
     pub fn window(mut self, window: Duration) -> Self {
         self.options.window = window.clamp(Duration::from_secs(2), LONGEST);
         self
@@ -72,65 +72,63 @@ impl<O: OpenStore> DurableBuilder<O> {
         self
     }
 
-    /// Sets how many timers are loaded, at most: a million by default, at least one. What does not
-    /// fit is found by a sweep when it is due, a second or two late.
+    /// Sets how many timers are loaded, at most: a million by default, at least one. Further timers
+    /// fire a second or two late.
     pub fn max_near(mut self, max_near: usize) -> Self {
         self.options.max_near = max_near.max(1);
         self
     }
 
-    /// Sets after how many attempts a timer is given up: 20 by default, at least one. An attempt
-    /// that ended in a crash of the process counts once the timer was in three: after those it runs
-    /// alone, so that the crash is its own. It does so again, and is given up, only once the
-    /// process has lived without it for twelve leases, and twice as long after each such crash, up
-    /// to 192 leases: where the process goes down sooner it is not the timer.
+    /// Sets after how many attempts a timer is given up: 20 by default, at least one.
+    ///
+    /// After three crashes of the process a timer runs alone, and only then a crash counts as its
+    /// attempt. After such a crash it waits until a process has been up for twelve leases, then
+    /// twice as long each time, up to 192 leases.
     pub fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.options.max_attempts = max_attempts.max(1);
         self
     }
 
-    /// Sets when a handler that panicked, or has [failed](Outcome::Failed), is called again: after
-    /// a second by default, then after twice as long each time, and each time up to a quarter
-    /// longer.
+    /// Sets when a handler that panicked or [failed](Outcome::Failed) is called again: after a
+    /// second by default, doubled each time, plus up to a quarter at random.
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.options.retry_after = retry_after;
         self
     }
 
-    /// Sets how long a handler may take: as long as it likes by default. One that takes longer is
-    /// dropped where it waits, as is a task of tokio's that is aborted, and has
-    /// [failed](Outcome::Failed). One that blocks its thread is not interrupted, and one that makes
-    /// progress may [say so](Due::extend).
+    /// Sets how long a handler may take: without limit by default. A longer handler is dropped at
+    /// its next `await`, and has [failed](Outcome::Failed). A handler that blocks its thread is not
+    /// interrupted. A handler can [ask for more time](Due::extend).
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(limit);
         self
     }
 
-    /// Sets how many timers that are late by more than five seconds are claimed in a second, as
-    /// after an outage: any number by default, at least one. Timers on time go first.
+    /// Sets how many timers that are over five seconds late are claimed in a second, for example
+    /// after an outage: without limit by default, at least one. Timers on time go first.
     pub fn catch_up_rate(mut self, per_second: u32) -> Self {
         self.options.catch_up_rate = per_second.max(1);
         self
     }
 
-    /// Returns what will be opened, for those who want the bare store: tests and tools.
+    /// Returns the bare store, for tests and tools.
     pub fn store(self) -> O {
         self.store
     }
 
     /// Opens the store, joins the other nodes, and calls `handler` with each timer that is due.
     ///
-    /// The handler runs on tasks of the tokio runtime that this is called on, up to
-    /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic of it is
-    /// an attempt that failed. `timer` must be driven, by its own thread for example
+    /// The handler runs on tasks of the current tokio runtime, up to
+    /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic is a
+    /// failed attempt. `timer` must be driven, for example by its own thread
     /// ([`start`](tickwheel::TimerBuilder::start)). It must have no `max_pending`: a full timer
     /// refuses to renew the node's lease.
     ///
     /// # Errors
-    /// What opening the store says. Afterwards the node repeats what fails.
+    /// The errors of opening the store. Later failures are repeated by the node.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, as `tokio::spawn` does.
+    /// Outside of a tokio runtime.
     pub async fn start<T, H, F>(
         self,
         timer: &Timer<T>,
@@ -155,14 +153,13 @@ impl<O> fmt::Debug for DurableBuilder<O> {
 
 /// A node's durable timers, in one namespace of a store: see the [crate's page](crate).
 ///
-/// Cloning shares the node. When the last clone is dropped it stops at once, as in a crash: what
-/// was in flight runs again elsewhere, when the lease has run out. [`drain`](Self::drain) is the
-/// polite way.
+/// Clones share the node. When the last clone is dropped, the node stops as in a crash: claimed
+/// timers run again elsewhere when the lease has run out. Call [`drain`](Self::drain) to avoid
+/// that.
 ///
-/// All calls may be made from any task of the runtime, at once; those that change something are put
-/// together into batches. Each returns when the store has committed. Dropping the future of a call
-/// does not take it back. Two calls on one key that wait for each other take effect in order; two
-/// that are made at once in either order.
+/// All calls may be made at once, from any task of the runtime. A call returns when the store has
+/// committed. Dropping a call's future does not undo the call. A call that starts after another one
+/// has returned takes effect after it; concurrent calls on one key take effect in either order.
 pub struct Durable<S: Store> {
     inner: Arc<Inner<S>>,
 }
@@ -175,12 +172,12 @@ struct Inner<S> {
     leave: watch::Sender<bool>,
     /// Ends when the node has left.
     member: Mutex<JoinSet<()>>,
-    /// Ended when this is dropped.
+    /// Ends when `Inner` is dropped.
     _tasks: JoinSet<()>,
 }
 
 impl<S: Store> Inner<S> {
-    /// Spawns all that the node is made of.
+    /// Spawns the node's tasks.
     fn new(
         node: Arc<Node<S>>,
         handler: Handler,
@@ -223,9 +220,8 @@ impl<S: Store> Inner<S> {
 }
 
 impl Due {
-    /// Returns the node whose handler this is, so that it can schedule what follows. `None` if its
-    /// last clone was dropped, or its timers lie in another kind of store. It ends as if this were
-    /// no clone, as long as it is not kept: ask for it in each call.
+    /// Returns the node whose handler this is, to schedule further timers. `None` if the last clone
+    /// was dropped, or the store is of another kind. Do not keep the node beyond the handler.
     ///
     /// ```
     /// use std::time::Duration;
@@ -268,11 +264,11 @@ impl<S: Store> Durable<S> {
         Ok(Durable { inner })
     }
 
-    /// Schedules a timer. `Ok` means that it is committed: it fires, or is cancelled, whatever
-    /// becomes of this node. A timer with a key replaces the key's former one, also one whose
-    /// handler is running; then both may run, one after the other.
+    /// Schedules a timer. `Ok` means that the timer is committed: it fires or is cancelled,
+    /// whatever becomes of this node. A timer replaces the key's former timer, also while its
+    /// handler runs; then both may run, one after the other.
     ///
-    /// Takes one wait for a commit, shared with others that are scheduled at the same time.
+    /// Waits for one commit, shared with simultaneous calls.
     ///
     /// # Errors
     /// [`Error::BadName`] and [`Error::PayloadTooLong`]; [`Error::Unavailable`] and
@@ -284,13 +280,13 @@ impl<S: Store> Durable<S> {
         self.inner.schedules.call(row).await
     }
 
-    /// Schedules many timers, in batches of 1,000 or of 1 MiB, each committed as one but for keys
-    /// that another transaction has locked. Entries with the same key take effect in order, each as
-    /// if it were scheduled alone. The answers are in order.
+    /// Schedules many timers, in batches of 1,000 timers or 1 MiB. Each batch is one commit, except
+    /// for keys that another transaction has locked. Entries with the same key take effect in
+    /// order. The answers are in order.
     ///
     /// # Errors
-    /// As for [`schedule`](Self::schedule). Batches before the one that failed are committed, and
-    /// of that one what nobody had locked; a bad entry is found before anything is.
+    /// As for [`schedule`](Self::schedule). Earlier batches are committed, and the unlocked keys of
+    /// the failed batch; a bad entry is found before any commit.
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
         let rows = entries.into_iter().map(|entry| self.row(entry));
         let mut rows = rows.collect::<Result<Vec<NewRow>, Error>>()?;
@@ -305,11 +301,11 @@ impl<S: Store> Durable<S> {
         Ok(answers)
     }
 
-    /// Cancels a key's timer, unless a handler has it. Its answer is certain: see [`Cancelled`].
+    /// Cancels a key's timer, unless a handler has it: see [`Cancelled`].
     ///
     /// # Errors
     /// [`Error::Unavailable`] and [`Error::Refused`]: nothing was cancelled; [`Error::Uncertain`]:
-    /// it may have been; [`Error::BadName`], [`Error::Closed`].
+    /// the timer may be cancelled; [`Error::BadName`], [`Error::Closed`].
     pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
         self.check_open()?;
         let answer = self.inner.cancels.call(self.name(key)?).await?;
@@ -318,7 +314,7 @@ impl<S: Store> Durable<S> {
         Ok(answer)
     }
 
-    /// Moves a key's timer to another moment, earlier or later, unless a handler has it.
+    /// Moves a key's timer, earlier or later, unless a handler has it.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel).
@@ -336,8 +332,8 @@ impl<S: Store> Durable<S> {
         self.inner.node.store.get(self.name(key)?).await
     }
 
-    /// Lists timers by the order of their times: those that wait, and those that handlers have.
-    /// Reads those that it leaves out as well; on PostgreSQL a page reads few before or after it.
+    /// Lists timers in the order of their times, also timers that handlers have. A page reads the
+    /// timers that it leaves out as well; on PostgreSQL, few before or after the page.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -345,8 +341,8 @@ impl<S: Store> Durable<S> {
         self.inner.node.store.list(search).await
     }
 
-    /// Counts what is due when: so many intervals of equal width, at most 10,000, over a range of
-    /// time. Reads each timer in it.
+    /// Counts the timers due in `bars` equal intervals of a range, at most 10,000. Reads all timers
+    /// of the range.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -357,8 +353,9 @@ impl<S: Store> Durable<S> {
         self.inner.node.store.histogram(Bars { from, width, count }).await
     }
 
-    /// Lists timers that were given up by the order of the times at which they were. Reads those
-    /// that it leaves out as well; on PostgreSQL a page reads none before it or after it.
+    /// Lists dead timers in the order of their deaths. A page reads the timers that it leaves out
+    /// as well; on PostgreSQL, none before or after the page once the server has analyzed the
+    /// table.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -366,15 +363,15 @@ impl<S: Store> Durable<S> {
         self.inner.node.store.dead(search).await
     }
 
-    /// Claims nothing any more, waits until the handlers that run have ended and are acknowledged,
-    /// hands the slots over, and leaves. From then on calls are refused. Waits for the store for as
-    /// long as the lease lasts, for handlers without limit.
+    /// Stops claims, waits for running handlers and their acknowledgements, and hands the other
+    /// timers over. Later calls are refused. Waits for the store at most as long as the lease, for
+    /// handlers without limit.
     pub async fn drain(&self) {
         self.inner.leave.send_replace(true);
         while self.inner.member.lock().await.join_next().await.is_some() {}
     }
 
-    /// Returns what this node has done, and how it stands. Costs little.
+    /// Returns counts and the state of this node. Costs little.
     pub fn stats(&self) -> Stats {
         let Node { counters, window, slots, .. } = &*self.inner.node;
         let counted = counters.lock().clone(); // Before: what counts as done is in flight no more.
@@ -387,7 +384,7 @@ impl<S: Store> Durable<S> {
         }
     }
 
-    /// Counts what was changed in a transaction of a user's.
+    /// Counts changes of a user's transaction.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn count(&self, scheduled: usize, cancelled: usize) {
         let mut counters = self.inner.node.counters.lock();
@@ -407,7 +404,7 @@ impl<S: Store> Durable<S> {
         Ok(entry.row(store.slot(hash), id, clock.now()))
     }
 
-    /// Returns when this is, by the store's clock.
+    /// Returns the moment by the store's clock.
     pub(crate) fn resolve(&self, when: impl Into<When>) -> StoreTime {
         when.into().resolve(self.inner.node.clock.now())
     }
@@ -422,7 +419,7 @@ impl<S: Store> Durable<S> {
     }
 }
 
-/// Schedules a batch, and notes what of it is near.
+/// Schedules a batch, and notes its near timers.
 #[tracing::instrument(level = "debug", skip_all, fields(rows = rows.len()))]
 async fn schedule<S: Store>(
     node: &Node<S>,
@@ -452,8 +449,7 @@ impl<S: Store> fmt::Debug for Durable<S> {
     }
 }
 
-/// Hashes a key, the same at all times and everywhere: FNV-1a, whose low bits are mixed well enough
-/// to choose a slot. Another one would not find what is stored.
+/// Hashes a key with FNV-1a. Never change the hash: stored timers would not be found.
 fn hash(key: &str) -> u64 {
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     key.bytes().fold(0xcbf2_9ce4_8422_2325, mix)

@@ -1,4 +1,4 @@
-//! What calls and handlers say and are told: entries, outcomes, answers, errors.
+//! Entries, outcomes, answers and errors.
 
 use crate::node::deadline::Deadline;
 use crate::node::draw;
@@ -10,21 +10,20 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-/// The longest key, tag or namespace, in bytes: it stands in an index.
+/// The longest key, tag or namespace, in bytes.
 const LONGEST_NAME: usize = 512;
-/// The longest payload, in bytes: a batch of the longest still fits in memory and in one message.
+/// The longest payload, in bytes.
 const LONGEST_PAYLOAD: usize = 1 << 20;
 
-/// When a timer is due: at a moment, or some time from now by the store's clock.
+/// When a timer is due, by the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// At this moment of the store's clock. What has passed is due now.
+    /// At this moment. A moment in the past is due now.
     At(SystemTime),
-    /// This long after the call, by the store's clock, whatever this machine's shows. Longer than
-    /// until the year 5138 is until then.
+    /// This long after the call, at most until the year 5138.
     After(Duration),
-    /// At this moment, or up to so much later: each time at random, so that what is due at the same
-    /// time is not all called at once. [`Due::planned`] is the moment itself.
+    /// At a random time between this moment and so much later, which spreads timers that are due
+    /// together. [`Due::planned`] is the moment itself.
     Spread(SystemTime, Duration),
 }
 
@@ -41,9 +40,8 @@ impl From<Duration> for When {
 }
 
 impl When {
-    /// Resolves it, given bounds for what the store's clock shows. What has passed becomes the
-    /// present: the sweeps that find what was missed need not look far back for it. It is none of
-    /// the moments to which pauses put timers off: what is due at those is let go with a pause.
+    /// Resolves the moment, given bounds of the store's clock. A moment in the past becomes the
+    /// present, and moments that pauses use are avoided.
     pub(crate) fn resolve(self, now: RangeInclusive<StoreTime>) -> StoreTime {
         let due = match self {
             When::At(time) => StoreTime::from(time).max(*now.start()),
@@ -57,7 +55,7 @@ impl When {
         due.unmarked()
     }
 
-    /// Returns the moment that was meant, if it is due at another one.
+    /// Returns the intended moment, if the timer is due at another.
     pub(crate) fn planned(self, due: StoreTime) -> Option<StoreTime> {
         match self {
             When::At(time) | When::Spread(time, _) => Some(time.into()).filter(|it| *it != due),
@@ -66,7 +64,7 @@ impl When {
     }
 }
 
-/// A timer to be scheduled: when it is due, what it carries, and by what it can be found again.
+/// A timer to be scheduled.
 ///
 /// ```
 /// use std::time::Duration;
@@ -74,7 +72,7 @@ impl When {
 ///
 /// let reminder = Entry::keyed("cart-7", Duration::from_secs(3600), "you left something");
 /// let reminder = reminder.tag("customer-3");
-/// // Cheaper, where nobody will cancel it by name:
+/// // Cheaper, if nobody cancels by key:
 /// let message = Entry::unkeyed(Duration::from_millis(250), [1, 2, 3]);
 /// # drop((reminder, message));
 /// ```
@@ -89,8 +87,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns an entry with a key, of which there is at most one in a namespace: to schedule it
-    /// again replaces it. Keys are at most 512 bytes, without a zero byte.
+    /// Returns an entry with a key. A namespace has at most one timer for each key: another
+    /// schedule replaces it. Keys have at most 512 bytes, and no zero byte.
     pub fn keyed(
         key: impl Into<String>,
         when: impl Into<When>,
@@ -99,36 +97,36 @@ impl Entry {
         Entry { key: Some(key.into()), ..Entry::unkeyed(when, payload) }
     }
 
-    /// Returns an entry without a key: cheaper, but only its [tag](Self::tag) can cancel it.
+    /// Returns an entry without a key: cheaper, but only its [tag](Self::tag) can cancel the timer.
     pub fn unkeyed(when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
         let (when, payload) = (when.into(), payload.into());
         Entry { key: None, tag: None, when, payload, keep: false, max_wait: None }
     }
 
-    /// Sets the tag by which many timers can be cancelled at once; at most 512 bytes, without a
-    /// zero byte.
+    /// Sets the tag, by which many timers can be cancelled at once: at most 512 bytes, and no zero
+    /// byte.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into());
         self
     }
 
-    /// Leaves the key's timer as it is, if there is one, also one that a handler has: this one is
-    /// then not scheduled, and the answer is [`Scheduled::Kept`].
+    /// Keeps the key's present timer, also while a handler has it. The answer is then
+    /// [`Scheduled::Kept`].
     pub fn keep_existing(mut self) -> Self {
         self.keep = true;
         self
     }
 
-    /// Debounces: each schedule of the key replaces its timer and so puts it off, but not to later
-    /// than `max_wait` after the first of these. It begins anew once a handler has the timer, and
-    /// where something else than a debounce has scheduled it. To have it fire at once,
-    /// [`touch`](crate::Durable::touch) its key with [`Duration::ZERO`].
+    /// Debounces: each schedule of the key puts its timer off, up to `max_wait` after the first
+    /// schedule. The debounce begins anew once a handler has the timer, and after a schedule
+    /// without debounce. To fire at once, [`touch`](crate::Durable::touch) the key with
+    /// [`Duration::ZERO`].
     ///
     /// ```
     /// use std::time::Duration;
     /// use tickwheel_durable::Entry;
     ///
-    /// // A second after the last change to a document, and at least each minute.
+    /// // A second after the last change, and at least each minute.
     /// let save = Entry::keyed("document-7", Duration::from_secs(1), "the latest text");
     /// # drop(
     /// save.debounce(Duration::from_secs(60))
@@ -139,7 +137,7 @@ impl Entry {
         self
     }
 
-    /// Returns its row, given bounds for what the store's clock shows.
+    /// Returns the row, given bounds of the store's clock.
     pub(crate) fn row(self, slot: u32, id: i64, now: RangeInclusive<StoreTime>) -> NewRow {
         let until = self.max_wait.map(|wait| When::After(wait).resolve(now.clone()));
         let due = self.when.resolve(now).min(until.unwrap_or(StoreTime::MAX));
@@ -157,7 +155,7 @@ impl Entry {
     }
 }
 
-/// Checks the name of a key, or of what else there is.
+/// Checks the name of a key, tag or other item.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     match name.len() <= LONGEST_NAME && !name.contains('\0') {
         true => Ok(()),
@@ -165,7 +163,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     }
 }
 
-/// Tells what is named so, at most by the first of its characters, and what such a thing has.
+/// Returns the error for a name, with its first 40 characters and the rule.
 pub(crate) fn bad_name(what: &str, name: &str, rule: &str) -> Error {
     let begin: String = name.chars().take(40).collect();
     let (more, bytes) = (if begin.len() < name.len() { "..." } else { "" }, name.len());
@@ -179,15 +177,15 @@ pub(crate) fn check_payload(payload: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Says who claimed a timer: the partition and how many owners that has had.
+/// A fencing token: which owner of a partition has claimed a timer.
 ///
-/// A later owner's epoch is greater. An outside system that remembers the greatest epoch it has
-/// seen for each partition, and refuses smaller ones, is safe from a node that slept.
+/// A later owner has a greater epoch. An outside system that remembers the greatest epoch of each
+/// partition, and refuses smaller epochs, is safe from a node that slept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// The partition of its namespace in which the timer lies, for as long as it exists.
+    /// The partition of the namespace in which the timer lies. It never changes.
     pub partition: u32,
-    /// The partition's epoch: it grows by one with each owner.
+    /// The partition's epoch, which grows with each owner.
     pub epoch: i64,
 }
 
@@ -195,43 +193,42 @@ pub struct Token {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Due {
-    /// The key, if it has one.
+    /// The key, if any.
     pub key: Option<String>,
-    /// Its tag, if it has one: for what follows.
+    /// The tag, if any.
     pub tag: Option<String>,
-    /// What was scheduled with it.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// Tells this timer from all others; the same in each attempt.
+    /// Identifies this timer; the same in each attempt.
     pub id: i64,
-    /// When it was due.
+    /// When the timer was due.
     pub at: StoreTime,
-    /// When it was due at first: `at` is later if that had passed when it was scheduled, or was
-    /// [spread](When::Spread), if it was held back by a [pause](crate::Durable::pause), or if it is
-    /// tried again.
+    /// The first due time. `at` is later after a schedule in the past, a [spread](When::Spread), a
+    /// [pause](crate::Durable::pause) or a retry.
     pub planned: StoreTime,
-    /// Which attempt this is: 1 at first. One that was in a crash counts, also where another timer
-    /// may have brought the process down: before the first one no handler has begun.
+    /// The number of this attempt, from 1. Attempts that ended in a crash count, also if another
+    /// timer may have caused the crash.
     pub attempt: u32,
-    /// How much later than `at` it was claimed, by the store's clock.
+    /// How much later than `at` the timer was claimed, by the store's clock.
     pub late_by: Duration,
     /// The fencing token.
     pub token: Token,
-    /// Where its row lies in the store.
+    /// The slot of the row.
     #[cfg(feature = "postgres")]
     pub(crate) slot: u32,
-    /// And in which schema, if that is another one than usual.
+    /// The schema, unless the default.
     #[cfg(feature = "postgres")]
     pub(crate) schema: Option<Arc<str>>,
-    /// The node that has it, if it is still there.
+    /// The node, if it still exists.
     pub(crate) owner: Weak<dyn Any + Send + Sync>,
-    /// Until when its handler may take, if there is a limit.
+    /// Until when the handler may run, if limited.
     pub(crate) deadline: Option<Arc<Deadline>>,
 }
 
 impl Due {
-    /// Lets the handler take so much longer, from now on, where a
-    /// [`time_limit`](crate::DurableBuilder::time_limit) is set: a heartbeat of one that takes long
-    /// and makes progress. It never shortens the time. The claim itself lasts as long as the node.
+    /// Lets the handler take so much longer from now on, under a
+    /// [`time_limit`](crate::DurableBuilder::time_limit). Never shortens the time. The claim itself
+    /// lasts as long as the node.
     pub fn extend(&self, by: Duration) {
         self.deadline.iter().for_each(|deadline| deadline.extend(by));
     }
@@ -241,81 +238,80 @@ impl Due {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is done: its row is deleted.
+    /// Done: the row is deleted.
     Done,
-    /// It failed for this reason: the same again, then. After the last attempt it goes to the dead
-    /// ones instead, with the reason.
+    /// Failed for this reason, and tried again then. After the last attempt the timer is dead, with
+    /// the reason.
     RetryAt(When, String),
-    /// It failed for this reason: the same again
-    /// [after a while](crate::DurableBuilder::retry_after), which grows with each attempt. After
-    /// the last attempt it goes to the dead ones instead, with the reason.
+    /// Failed for this reason, and tried again [after a while](crate::DurableBuilder::retry_after)
+    /// that grows with each attempt. After the last attempt the timer is dead, with the reason.
     Failed(String),
-    /// It is done for this time, and due again then, with this payload; attempts start anew. See
+    /// Done for now, and due again then, with this payload; attempts start anew. See
     /// [`Series`](crate::Series).
     Again(When, Vec<u8>),
-    /// It will never succeed: it goes to the dead ones, with this reason.
+    /// Never succeeds: the timer is dead, with this reason.
     Dead(String),
 }
 
-/// What became of a schedule, once it was committed.
+/// The answer to a committed schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scheduled {
-    /// There was no timer of this key, or the entry has none.
+    /// The key had no timer, or the entry has no key.
     New,
-    /// The key's former timer was replaced. If that one's handler was running, it still runs to its
-    /// end, but its outcome changes nothing any more.
+    /// The key's former timer was replaced. Its handler, if running, runs to the end, but its
+    /// outcome changes nothing.
     Replaced,
-    /// The key's timer was left as it is: see [`Entry::keep_existing`].
+    /// The key's timer was kept: see [`Entry::keep_existing`].
     Kept,
 }
 
-/// What became of a cancel. Each answer is certain.
+/// The answer to a cancel. Each answer is certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cancelled {
-    /// The timer is gone, here is its payload; no handler will get it.
+    /// The timer is gone, with this payload: no handler gets it.
     Cancelled(Vec<u8>),
-    /// A handler has it, or had it when its node died: too late, but it ends with that run. It is
-    /// neither retried nor due again, whatever its handler answers, unless it is scheduled anew.
+    /// A handler has the timer, or had it when its node died. The timer ends with that run: it is
+    /// neither retried nor due again, whatever the handler answers, unless scheduled anew.
     Running,
     /// The key has no timer.
     Unknown,
 }
 
-/// What became of a touch. Each answer is certain.
+/// The answer to a touch. Each answer is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Touched {
     /// The timer is due at the new moment.
     Moved,
-    /// A handler has it: too late to move it.
+    /// A handler has the timer.
     Running,
     /// The key has no timer.
     Unknown,
 }
 
-/// How a timer stands.
+/// A pending timer.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pending {
-    /// When it is due.
+    /// When the timer is due.
     pub at: StoreTime,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// How often it was claimed; where the answer was lost that does not count.
+    /// How often the timer was claimed, without lost answers.
     pub attempts: u32,
-    /// Whether a handler has it.
+    /// Whether a handler has the timer.
     pub running: bool,
 }
 
-/// What to look for among timers, or among those that were given up: all, but for what is said.
+/// Selects timers or dead timers: all of them, unless a method leaves some out.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use tickwheel_durable::Search;
 ///
-/// // The first hundred timers of a customer that are overdue, and whom no handler has.
+/// // The first hundred overdue timers of a customer that no handler has.
 /// let long_ago = SystemTime::UNIX_EPOCH;
 /// let overdue = Search::new(100).tag("customer-3").between(long_ago..SystemTime::now());
 /// # drop(overdue.running(false));
@@ -331,8 +327,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Returns a search for all timers, of which it lists the first so many by their times. One
-    /// answer has the payloads of all of them: where those are long, ask for few.
+    /// Returns a search for all timers, limited to the first so many by time. An answer carries all
+    /// payloads: if payloads are long, use a small limit.
     #[must_use]
     pub fn new(limit: u32) -> Self {
         let after = Place::before(StoreTime::MIN);
@@ -346,21 +342,22 @@ impl Search {
         self
     }
 
-    /// Leaves out timers whose keys do not begin so.
+    /// Leaves out timers whose keys have another prefix.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// Leaves out timers that a handler has, or those that none has, as all that were given up.
+    /// Keeps timers that a handler has (`true`), or that none has (`false`). No handler has dead
+    /// timers.
     #[must_use]
     pub fn running(mut self, running: bool) -> Self {
         self.running = Some(running);
         self
     }
 
-    /// Leaves out timers that are due, or were given up, outside of these moments.
+    /// Leaves out timers that are due, or died, outside of this range.
     #[must_use]
     pub fn between(mut self, range: Range<SystemTime>) -> Self {
         self.after = self.after.max(Place::before(range.start.into()));
@@ -368,7 +365,7 @@ impl Search {
         self
     }
 
-    /// Goes on after a timer that was listed: the last one, for the next page.
+    /// Continues after a listed timer: pass the last timer of the page.
     #[must_use]
     pub fn after(mut self, listed: impl Into<Place>) -> Self {
         self.after = self.after.max(listed.into());
@@ -383,29 +380,29 @@ impl From<&Listed> for Place {
 }
 
 impl From<&DeadTimer> for Place {
-    /// Returns where it is listed: by the time at which it was given up.
+    /// Returns the place in the list, by the time of death.
     fn from(dead: &DeadTimer) -> Self {
         Place { due: dead.died, slot: dead.slot, id: dead.id }
     }
 }
 
-/// A timer that was found.
+/// A timer in a list.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {
-    /// Tells this timer from all others, as [`Due::id`] does.
+    /// Identifies this timer, as [`Due::id`] does.
     pub id: i64,
-    /// The key, if it has one.
+    /// The key, if any.
     pub key: Option<String>,
-    /// Its tag, if it has one.
+    /// The tag, if any.
     pub tag: Option<String>,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// When it is due.
+    /// When the timer is due.
     pub at: StoreTime,
-    /// How often it was claimed; where the answer was lost that does not count.
+    /// How often the timer was claimed, without lost answers.
     pub attempts: u32,
-    /// Whether a handler has it.
+    /// Whether a handler has the timer.
     pub running: bool,
     place: Place,
 }
@@ -422,62 +419,61 @@ impl Listed {
     }
 }
 
-/// A pause that is not over: see [`pause`](crate::Durable::pause).
+/// A present pause: see [`pause`](crate::Durable::pause).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Paused {
-    /// The tag whose timers it holds; all of the namespace if there is none.
+    /// The tag whose timers are held; without a tag, all timers of the namespace are.
     pub tag: Option<String>,
-    /// Until when.
+    /// The end of the pause.
     pub until: StoreTime,
 }
 
-/// A timer that was given up: it waits for somebody to look at it.
+/// A timer that was given up.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadTimer {
-    /// Names it, for [`requeue`](crate::Durable::requeue).
+    /// Identifies the timer, for [`requeue`](crate::Durable::requeue).
     pub id: i64,
-    /// The key, if it has one.
+    /// The key, if any.
     pub key: Option<String>,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// Its tag, if it has one.
+    /// The tag, if any.
     pub tag: Option<String>,
-    /// How often it was claimed; where the answer was lost that does not count.
+    /// How often the timer was claimed, without lost answers.
     pub attempts: u32,
-    /// Why it was given up.
+    /// Why the timer was given up.
     pub reason: String,
-    /// When it was given up; before the tables told, when they were brought up to date.
+    /// When the timer was given up. Before version 5 of the tables: when they were migrated.
     pub died: StoreTime,
     pub(crate) slot: u32,
 }
 
-/// Why a call failed. Cloning shares the cause: one batch may fail for many callers.
+/// Why a call failed. Clones share the cause.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not be reached, or refused. What was asked for was not done.
+    /// The store could not be reached, or refused. Nothing was done.
     Unavailable(Arc<dyn StdError + Send + Sync>),
-    /// The store does not take what was asked for, as where a database's encoding has no such
-    /// character: nothing was done, and to ask again is no use.
+    /// The store rejects the call, for example because the database's encoding lacks a character.
+    /// Nothing was done, and a repetition does not help.
     Refused(Arc<dyn StdError + Send + Sync>),
-    /// The answer was lost: what was asked for was done, or was not. With a key it is safe to ask
-    /// again: the same key is replaced, not doubled.
+    /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
-    /// The store's tables are of a later version of this crate: it does not touch them.
+    /// The tables are of a later version of this crate.
     NewerSchema {
         /// The version of the tables.
         found: i32,
         /// The latest version that this crate knows.
         known: i32,
     },
-    /// A key, a tag or a namespace is longer than 512 bytes, or holds a zero byte, which
-    /// PostgreSQL does not store; or a schema is no plain name. This says which, and how it begins.
+    /// A key, tag or namespace is longer than 512 bytes or has a zero byte, or a schema is no plain
+    /// name. The text says which, and how it begins.
     BadName(String),
-    /// A payload is longer than 1 MiB: keep it elsewhere, and schedule its name.
+    /// A payload is longer than 1 MiB.
     PayloadTooLong(usize),
-    /// The timer's row is no longer this claim's: another node has claimed it since. Roll back.
+    /// Another node has claimed the timer since. Roll back.
     Fenced,
     /// The node was drained or dropped, or the `tickwheel` timer was shut down.
     Closed,
@@ -510,7 +506,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Tells an error with what caused it: a database's own reason is often the last of these.
+/// Returns an error with its causes: a database's reason is often the last.
 fn whole(error: &Arc<dyn StdError + Send + Sync>) -> String {
     let mut next: Option<&dyn StdError> = Some(&**error);
     let causes = std::iter::from_fn(|| {
@@ -521,5 +517,5 @@ fn whole(error: &Arc<dyn StdError + Send + Sync>) -> String {
     causes.collect::<Vec<_>>().join(": ")
 }
 
-/// Has no source: an error tells its causes itself.
+/// Has no source: the text includes the causes.
 impl StdError for Error {}

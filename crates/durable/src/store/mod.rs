@@ -1,4 +1,4 @@
-//! Where timers lie: what a node needs of a store, and no more.
+//! Stores of timers, and what a node needs of them.
 
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -14,43 +14,42 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Names a node for as long as it holds one lease; another lease is another node.
+/// Names a node for the time of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub i64);
 
-/// Where the row of a timer lies. Ordered by the time at which it is due.
+/// Where the row of a timer lies. Ordered by due time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// When it is due.
     pub due: StoreTime,
-    /// Its slot: what one node owns at a time.
+    /// Its slot, which one node owns at a time.
     pub slot: u32,
     /// Its number, drawn at random.
     pub id: i64,
 }
 
 impl Place {
-    /// Returns a place before all that are due then or later.
+    /// Returns a place before all places that are due at `due` or later.
     pub fn before(due: StoreTime) -> Self {
         Place { due, slot: 0, id: i64::MIN }
     }
 }
 
-/// Some of the places in a few slots, in order: the first `limit` after `after` and due before
-/// `before`.
+/// The first `limit` places in a few slots, after `after` and due before `before`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The slots.
     pub slots: Vec<u32>,
     /// The place before the first.
     pub after: Place,
-    /// When what is due no longer counts.
+    /// The due time at which the page ends.
     pub before: StoreTime,
     /// How many, at most.
     pub limit: u32,
 }
 
-/// Intervals that follow one another, in which timers are counted.
+/// Adjacent intervals in which timers are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bars {
     /// When the first begins.
@@ -63,14 +62,12 @@ pub struct Bars {
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Bars {
-    /// Returns when they begin, how wide each is, and when they end: for a statement.
     fn micros(self) -> (i64, i64, i64) {
         let width = micros(self.width).max(1);
         let all = width.saturating_mul(i64::from(self.count));
         (self.from.as_micros(), width, self.from.as_micros().saturating_add(all))
     }
 
-    /// Returns the count of each, given those that are not zero by their numbers.
     fn counts(self, found: impl IntoIterator<Item = (i64, i64)>) -> Vec<u64> {
         let mut counts = vec![0; self.count as usize];
         for (bar, found) in found {
@@ -82,7 +79,7 @@ impl Bars {
     }
 }
 
-/// A slot that a node owns, and the epoch that it was given with it.
+/// A slot that a node owns, with its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owned {
     /// The slot.
@@ -91,51 +88,51 @@ pub struct Owned {
     pub epoch: i64,
 }
 
-/// Who is there, and who owns what.
+/// The live nodes and the owned slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// How many nodes hold a lease.
     pub live: u32,
-    /// How many slots they share.
+    /// How many slots the nodes share.
     pub slots: u32,
-    /// What the asking node owns.
+    /// The slots of the asking node.
     pub owned: Vec<Owned>,
     /// How many slots nobody owns.
     pub free: u32,
-    /// How long it is until another node's lease ends, unless that is renewed; `None` without one.
+    /// Time until another node's lease ends unless renewed; `None` without another node.
     pub next_end: Option<Duration>,
 }
 
 /// The row of a timer to be written.
 #[derive(Clone, Debug, Default)]
 pub struct NewRow {
-    /// Where it will lie.
+    /// Where the row will lie.
     pub place: Place,
-    /// The key, if it has one.
+    /// The key, if any.
     pub key: Option<String>,
-    /// The tag, if it has one.
+    /// The tag, if any.
     pub tag: Option<String>,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// Whether the key's timer, if there is one, stays instead.
+    /// Whether the key's present timer stays instead.
     pub keep: bool,
-    /// Until when the schedules that follow may put it off, if it is debounced. The timer that it
-    /// replaces may say less; then that counts.
+    /// The end of the debounce: later schedules do not put the timer off beyond it. An earlier end
+    /// in the replaced timer counts instead.
     pub until: Option<StoreTime>,
-    /// When it was meant to be due, if that is another time.
+    /// The intended due time, if different.
     pub planned: Option<StoreTime>,
 }
 
-/// What became of a row that was to be written.
+/// What became of a row to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The answer.
     pub answer: Scheduled,
-    /// When it is due, unless the key's former timer was kept.
+    /// When the timer is due, unless the key's former timer was kept.
     pub due: StoreTime,
 }
 
-/// What a row finds at its key, in stores whose statements do not decide it.
+/// The key's former timer, in stores whose statements do not decide.
 pub(crate) struct Former {
     until: Option<StoreTime>,
     claimed: bool,
@@ -143,8 +140,7 @@ pub(crate) struct Former {
 }
 
 impl NewRow {
-    /// Decides what becomes of the key's former timer, and when this one is due: now, if its
-    /// debounce has to end and has been put off since.
+    /// Decides about the key's former timer, and when this timer is due: now if its debounce ends.
     fn settle(&mut self, former: Option<Former>, now: StoreTime) -> Written {
         let answer = match &former {
             None => Scheduled::New,
@@ -170,7 +166,7 @@ pub struct KeyName {
     pub key: String,
 }
 
-/// A wish for a timer, by the owner of its slot.
+/// A request for a timer, by the owner of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Where the timer lies.
@@ -182,83 +178,80 @@ pub struct Claim {
 /// A timer that was claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedRow {
-    /// What was asked for.
+    /// The request.
     pub claim: Claim,
-    /// The key, if it has one.
+    /// The key, if any.
     pub key: Option<String>,
-    /// The tag, if it has one.
+    /// The tag, if any.
     pub tag: Option<String>,
-    /// How often it was claimed with an answer, this time included.
+    /// How often the timer was claimed with an answer, this time included.
     pub attempts: u32,
-    /// How many of those ended in a crash that may be another timer's: at most [`ALONE`].
+    /// How many attempts ended in a crash that another timer may have caused: at most [`ALONE`].
     pub crashes: u32,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
-    /// When it was due before it was put off.
+    /// The due time before the timer was put off.
     pub planned: StoreTime,
 }
 
-/// In how many crashes a timer was beside others; after as many it is tried alone, and those that
-/// follow are its own.
+/// After this many crashes beside other timers, a timer runs alone. Later crashes are its own.
 pub const ALONE: u32 = 3;
 
-/// A timer whose last claim was never acknowledged: its owner has crashed, or lost its lease. Or
-/// one that has ended since, and is due again. Ordered by how suspect it is.
+/// A timer whose last claim was never acknowledged, or that is due again since. Ordered by how
+/// suspect the timer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Suspect {
-    /// In how many crashes it was, those of its own not counted: at most [`ALONE`].
+    /// Crashes beside other timers: at most [`ALONE`].
     pub crashes: u32,
-    /// How often it was claimed with an answer.
+    /// How often the timer was claimed with an answer.
     pub attempts: u32,
-    /// Where it lies.
+    /// Where the timer lies.
     pub place: Place,
 }
 
-/// How many bytes of payloads go into one batch, or an answer, and then no further timer: over a
-/// slow link a longer one would take longer than anybody waits for it.
+/// A batch or an answer takes no further timer after this many bytes of payloads.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
 
-/// What became of a batch of claims. What is in none of these is not due at `now`, or has been
-/// moved, cancelled or acknowledged, or its slot has another owner.
+/// What became of a batch of claims. A timer in none of the lists is not due at `now`, was moved,
+/// cancelled or acknowledged, or its slot has another owner.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    /// What was claimed, in no order.
+    /// The claimed timers, in no order.
     pub rows: Vec<ClaimedRow>,
-    /// What was passed over, because it was in more crashes than was asked for.
+    /// Passed over: in more crashes than asked for.
     pub suspects: Vec<Suspect>,
-    /// What was passed over, because somebody's transaction has its row locked.
+    /// Passed over: locked by a transaction.
     pub locked: Vec<Place>,
-    /// Where those lie now that were put off, because of a pause.
+    /// The new places of timers that a pause put off.
     pub held: Vec<Place>,
-    /// What was passed over, because the payloads before it are enough for one answer.
+    /// Passed over: the answer is full.
     pub more: Vec<Place>,
-    /// The store's clock by which it was decided what is due.
+    /// The store's clock for this decision.
     pub now: StoreTime,
 }
 
-/// Which timers, or dead timers, are meant: all of the namespace but for what is said.
+/// Selects timers or dead timers: all of the namespace, unless a field is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Those with this tag.
+    /// Timers with this tag.
     pub tag: Option<String>,
-    /// That of this number.
+    /// The timer with this number.
     pub id: Option<i64>,
 }
 
-/// What is done to many, a step at a time: to timers that nobody has claimed, or to dead ones.
+/// A change to many timers, in steps: to unclaimed timers, or to dead timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bulk {
     /// Timers are deleted.
     Cancel,
-    /// Timers that are due at another time are moved to this one. They are taken in the order of
-    /// their slots and numbers, from these on: one that runs and is due again is not taken twice.
+    /// Timers that are due at another time are moved to this time, in the order of slots and
+    /// numbers, from these on.
     Touch(StoreTime, (u32, i64)),
     /// Timers that a pause has put off beyond this moment are due then, or at the end of a later
-    /// one that holds them.
+    /// pause.
     Release(StoreTime),
-    /// Dead timers that died before this moment, or the one that is named, are due at once and not
-    /// before it, with no attempts; but for those whose keys have timers again. What dies again has
-    /// so died later, whatever becomes of the clock.
+    /// Dead timers that died before this moment, or the named timer, are due at once, at this
+    /// moment or later, with no attempts. Timers whose keys have timers again are left out.
     Requeue(StoreTime),
     /// Dead timers that died before this moment are deleted.
     Delete(StoreTime),
@@ -266,7 +259,6 @@ pub enum Bulk {
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl Bulk {
-    /// Returns the moment that is said, and from which slot and id on: for a statement.
     fn bounds(self) -> (StoreTime, (u32, i64)) {
         match self {
             Bulk::Cancel => (StoreTime::MIN, (0, 0)),
@@ -279,41 +271,39 @@ impl Bulk {
 /// What became of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How many were changed.
+    /// How many timers were changed.
     pub count: u64,
-    /// The slot and the number from which on there may be more: there were as many as the limit
-    /// allows, or some are locked.
+    /// The slot and number from which more may follow: the limit was reached, or timers are locked.
     pub more: Option<(u32, i64)>,
 }
 
 /// How a claim ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The row goes.
+    /// The row is deleted.
     Done,
-    /// The row is due then and may be claimed again.
+    /// The row is due then, and can be claimed again.
     Retry(StoreTime),
     /// The same, with no attempts.
     Again {
         /// When it is due.
         due: StoreTime,
-        /// When it was meant to be, if that is another time.
+        /// The intended due time, if different.
         planned: Option<StoreTime>,
-        /// What it carries.
+        /// The payload.
         payload: Vec<u8>,
     },
-    /// The row goes to the dead ones, with this reason.
+    /// The row moves to the dead timers, with this reason.
     Dead(String),
 }
 
 impl Ending {
-    /// Returns how long its payload is.
     pub(crate) fn bytes(&self) -> usize {
         if let Ending::Again { payload, .. } = self { payload.len() } else { 0 }
     }
 }
 
-/// The acknowledgement of a claim. If the row was claimed anew since it changes nothing.
+/// The acknowledgement of a claim. Changes nothing if the row was claimed anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ack {
     /// Which claim.
@@ -322,27 +312,27 @@ pub struct Ack {
     pub ending: Ending,
 }
 
-/// Places that other nodes wrote, and what the store's clock showed meanwhile.
+/// Places that other nodes wrote, and the store's clock.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
-    /// Places whose timers are due before the horizon that was published.
+    /// Places due before the published horizon.
     pub places: Vec<Place>,
     /// The store's clock.
     pub now: StoreTime,
 }
 
-/// What is to come, as one who rests sees it.
+/// The next timer, for a node that rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct First {
-    /// When the first timer of the namespace is due, claimed ones included; `MAX` if there is none.
+    /// When the first timer of the namespace is due, claimed timers included; `MAX` without one.
     pub due: StoreTime,
-    /// Whether there may be an earlier one, by somebody who began to write it before that was told.
+    /// Whether an open transaction may still add an earlier timer.
     pub open: bool,
     /// The store's clock.
     pub now: StoreTime,
 }
 
-/// What a store answers, in its time.
+/// The future of a store's answer.
 pub trait Answer<A>: Future<Output = Result<A, Error>> + Send {}
 
 impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
@@ -355,127 +345,124 @@ use sealed::Sealed;
 
 /// A store of durable timers.
 ///
-/// Every operation is one atomic step for each timer in its batch. One that fails with
-/// [`Error::Unavailable`] or [`Error::Refused`] has done nothing; after [`Error::Uncertain`] it may
-/// have. The store's own clock decides when leases end and what is due. In one batch a key stands
-/// once. The trait is sealed: it grows with what nodes need.
+/// Every operation is one atomic step for each timer in its batch. After [`Error::Unavailable`] or
+/// [`Error::Refused`] nothing was done; after [`Error::Uncertain`] the operation may be done. The
+/// store's clock decides when leases end and which timers are due. A key stands once in a batch.
+/// The trait is sealed.
 pub trait Store: Sealed + Send + Sync + 'static {
-    /// Returns how many slots there are. Does not change.
+    /// Returns how many slots there are, always the same.
     fn slots(&self) -> u32;
 
-    /// Returns the slot for a hash. It is the same at all times and on each node.
+    /// Returns the slot for a hash: the same at all times and on each node.
     fn slot(&self, hash: u64) -> u32;
 
-    /// Returns the schema of its tables, where that is another one than usual.
+    /// Returns the schema of its tables, unless it is the default.
     #[cfg(feature = "postgres")]
     fn schema(&self) -> Option<Arc<str>> {
         None
     }
 
-    /// Has all connections that a node needs, before it starts.
+    /// Makes all connections of a node, before it starts.
     fn connect(&self) -> impl Answer<()> {
         async { Ok(()) }
     }
 
-    /// Lets a node in, with a lease from now on, if it has the connections to fire timers.
+    /// Adds a node, with a lease from now on, if it has the connections to fire timers.
     fn join(&self, node: NodeId, lease: Duration) -> impl Answer<()>;
 
-    /// Renews a node's lease from now on, if it has not ended; returns whether. Fails as
-    /// [`join`](Self::join) does.
+    /// Renews a node's lease, unless it has ended; returns whether. Fails as [`join`](Self::join)
+    /// does.
     fn renew(&self, node: NodeId, lease: Duration) -> impl Answer<bool>;
 
-    /// Strikes off nodes whose lease has ended, and tells who is left and who owns what.
+    /// Removes nodes whose lease has ended, and returns the live nodes and the owned slots.
     fn survey(&self, node: NodeId) -> impl Answer<Survey>;
 
-    /// Gives a node slots that nobody owns, each in its next epoch; none if it has no lease.
+    /// Gives a node free slots, each in its next epoch; none without a lease.
     fn take(&self, node: NodeId, at_most: u32) -> impl Answer<Vec<Owned>>;
 
-    /// Counts a node that is about to leave no more among those that share the slots. What it still
-    /// owns it keeps.
+    /// Excludes a node from the nodes that share the slots. The node keeps its slots.
     fn retire(&self, node: NodeId) -> impl Answer<()>;
 
-    /// Makes slots nobody's, as far as the node owns them in these epochs. Hints at one of them to
-    /// all others that share the slots.
+    /// Frees slots that the node owns in these epochs. Hints at one slot to all other nodes that
+    /// share the slots.
     fn release(&self, node: NodeId, slots: Vec<Owned>) -> impl Answer<()>;
 
-    /// Ends a node's lease, and makes its slots nobody's.
+    /// Ends a node's lease, and frees its slots.
     fn leave(&self, node: NodeId) -> impl Answer<()>;
 
-    /// Has a node without a lease told of all timers that are written from now on and due before
-    /// `until`; returns whether it will be. Ends with [`leave`](Self::leave).
+    /// Notifies a node without a lease of all timers that are written from now on and due before
+    /// `until`; returns whether notices arrive. Ends with [`leave`](Self::leave).
     fn rest(&self, node: NodeId, until: StoreTime) -> impl Answer<bool>;
 
-    /// Waits until a node that rests is told of a timer. To be told for nothing is harmless.
+    /// Waits for a notice to a resting node. A notice without a timer is harmless.
     fn told(&self, node: NodeId) -> impl Answer<()>;
 
-    /// Looks for the first timer of the namespace.
+    /// Finds the first timer of the namespace.
     fn first(&self) -> impl Answer<First>;
 
-    /// Publishes until when a node has loaded its timers: who writes an earlier one hints at it.
+    /// Publishes until when a node has loaded its timers: writers hint at earlier timers.
     fn publish(&self, node: NodeId, horizon: StoreTime) -> impl Answer<()>;
 
-    /// Takes the recent hints for a node. A hint may be lost: a sweep finds its timer.
+    /// Takes the recent hints for a node. A sweep finds the timers of lost hints.
     fn hints(&self, node: NodeId) -> impl Answer<Hints>;
 
-    /// Returns a page of places. Reads no row that is due before the page: those may be dead, and
-    /// many.
+    /// Returns a page of places. Reads no row that is due before the page.
     fn load(&self, page: Page) -> impl Answer<Vec<Place>>;
 
-    /// Writes timers, in place of those with the same keys. Hints at them to the owners of their
-    /// slots, but not to `node`, which knows them. As each call that writes it waits for nobody's
-    /// transaction: `None` stands for a key that one has locked. Nothing was done for that.
+    /// Writes timers, in place of timers with the same keys. Hints at them to the owners of their
+    /// slots, except `node`. Waits for no transaction: `None` stands for a locked key, for which
+    /// nothing was done.
     fn schedule(&self, node: NodeId, rows: Vec<NewRow>) -> impl Answer<Vec<Option<Written>>>;
 
-    /// Deletes timers that nobody has claimed. Those that somebody has end with that claim: to
-    /// retry one, or to claim it anew, deletes it. `None`: as for a schedule.
+    /// Deletes unclaimed timers. A claimed timer ends with its claim: a retry or a new claim
+    /// deletes it. `None`: as for a schedule.
     fn cancel(&self, keys: Vec<KeyName>) -> impl Answer<Vec<Option<Cancelled>>>;
 
-    /// Moves timers that nobody has claimed. Hints at all of them. `None`: as for a schedule.
+    /// Moves unclaimed timers. Hints at all of them. `None`: as for a schedule.
     fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> impl Answer<Vec<Option<Touched>>>;
 
-    /// Pauses all timers, or those of a tag, or ends that: to claim one that is due before `until`
-    /// puts it off until then. A claim that has begun before may not see it.
+    /// Pauses all timers, or the timers of a tag, or ends the pause. A claim of a timer that is due
+    /// before `until` puts it off until then. A claim that began earlier may miss the pause.
     fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> impl Answer<()>;
 
     /// Lists the pauses that are not over, in no order.
     fn pauses(&self) -> impl Answer<Vec<Paused>>;
 
-    /// Does the same to at most `limit` that nobody has locked. Hints at timers that it moves.
+    /// Changes at most `limit` timers that nobody has locked. Hints at moved timers.
     fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> impl Answer<Step>;
 
-    /// Claims timers that are due and lie in slots that the node owns in these epochs, unless they
-    /// are claimed in a later one. Counts the attempt, unless the timer is claimed in this epoch
-    /// already: then the answer was lost, and no handler has begun. Waits for nobody's lock.
+    /// Claims due timers in slots that the node owns in these epochs, unless a later epoch has
+    /// claimed them. Counts an attempt, but not if this epoch has claimed the timer already: then
+    /// the answer was lost. Waits for no lock.
     ///
-    /// One that is claimed in an earlier epoch was in a crash, which is counted with the claim that
-    /// follows it, or the pause that puts it off, up to [`ALONE`]. Claims none that was in more
-    /// than `crashes`.
+    /// A timer that an earlier epoch claimed was in a crash. The next claim or pause counts it, up
+    /// to [`ALONE`]. Claims no timer that was in more than `crashes` crashes.
     fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> impl Answer<Claims>;
 
-    /// Ends claims, each only if its row is still claimed in its epoch. To ask twice is harmless.
-    /// Waits for nobody's lock: returns the claims whose rows are locked, to be asked for again.
+    /// Ends claims, each only if its epoch still has the row. Repeating is harmless. Waits for no
+    /// lock: returns the claims of locked rows, to be repeated.
     fn acknowledge(&self, acks: Vec<Ack>) -> impl Answer<Vec<Claim>>;
 
     /// Looks a key up.
     fn get(&self, key: KeyName) -> impl Answer<Option<Pending>>;
 
-    /// Lists timers, by the order of their places.
+    /// Lists timers in the order of their places.
     fn list(&self, search: Search) -> impl Answer<Vec<Listed>>;
 
-    /// Counts the timers due in each interval. Takes time proportional to those.
+    /// Counts the timers due in each interval. Reads all of them.
     fn histogram(&self, bars: Bars) -> impl Answer<Vec<u64>>;
 
-    /// Lists dead timers, by the order of the places that have their times of death.
+    /// Lists dead timers in the order of their times of death.
     fn dead(&self, search: Search) -> impl Answer<Vec<DeadTimer>>;
 
-    /// Returns a moment before which all died that are dead, and nobody else will.
+    /// Returns a moment after the deaths of all dead timers. Later deaths are not before it.
     fn after_the_dead(&self) -> impl Answer<StoreTime> {
         // Of what a node knows of the store's clock none is exact.
         async { Ok(self.first().await?.now.plus(Duration::from_micros(1))) }
     }
 
-    /// Makes a dead timer due at once with no attempts; returns whether there is one. One whose key
-    /// has a timer again stays dead.
+    /// Makes a dead timer due at once with no attempts; returns whether there was one. A timer
+    /// stays dead if its key has a timer again.
     fn requeue(&self, id: i64) -> impl Answer<bool> {
         let scope = Scope { id: Some(id), ..Scope::default() };
         async { Ok(self.bulk(scope, Bulk::Requeue(StoreTime::MIN), 1).await?.count > 0) }
@@ -484,12 +471,11 @@ pub trait Store: Sealed + Send + Sync + 'static {
 
 /// A moment of a store's clock, in microseconds since 1970.
 ///
-/// The store's clock alone decides what is due, so nodes need not agree on the time.
+/// Only the store's clock decides what is due.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(i64);
 
-/// The last moment that counts, in the year 5138. Far from the ends of `i64`, so that whatever is
-/// added to or subtracted from two moments has a name.
+/// The last moment, in the year 5138. Sums and differences of moments fit `i64`.
 const LAST: i64 = 100_000_000_000_000_000;
 /// The bits, in microseconds, of a moment to which a pause puts timers off.
 const MARK: i64 = (1 << 17) - 1;
@@ -497,10 +483,10 @@ const MARK: i64 = (1 << 17) - 1;
 impl StoreTime {
     /// The earliest moment, 1970.
     pub const MIN: StoreTime = StoreTime(0);
-    /// The latest moment, in the year 5138. What is scheduled later is scheduled then.
+    /// The latest moment, in the year 5138. Later schedules are due then.
     pub const MAX: StoreTime = StoreTime(LAST);
 
-    /// Returns the moment that lies so many microseconds after 1970, clamped to `MIN` and `MAX`.
+    /// Returns the moment this many microseconds after 1970, clamped to `MIN` and `MAX`.
     pub fn from_micros(micros: i64) -> Self {
         StoreTime(micros.clamp(0, LAST))
     }
@@ -520,25 +506,23 @@ impl StoreTime {
         StoreTime::from_micros(self.0.saturating_sub(micros(delay)))
     }
 
-    /// Returns the first moment from here on to which a pause may put timers off, at the end of
-    /// time the last one: these are told from others, so that all of them do not go first, and that
-    /// they are let go. They lie 131 ms apart.
+    /// Returns the first moment from here on to which a pause may put timers off: they lie 131 ms
+    /// apart, and no other timer is due then.
     pub(crate) fn marked(self) -> Self {
         // The last moment is none, but the one before.
         StoreTime(self.0.min(LAST - 1) | MARK)
     }
 
-    /// Returns the first moment from here on that is none of those of pauses.
+    /// Returns the first moment from here on that no pause uses.
     pub(crate) fn unmarked(self) -> Self {
         StoreTime(self.0 + i64::from(self.is_marked()))
     }
 
-    /// Returns whether it is such a moment.
     pub(crate) fn is_marked(self) -> bool {
         self.0 & MARK == MARK
     }
 
-    /// Returns how long after `earlier` this is; zero if it is not.
+    /// Returns the time since `earlier`, or zero.
     pub fn since(self, earlier: StoreTime) -> Duration {
         Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
     }
@@ -549,8 +533,7 @@ fn micros(time: Duration) -> i64 {
 }
 
 impl From<SystemTime> for StoreTime {
-    /// Converts the time; one before 1970 becomes `MIN`. Rounds up, so a timer is never early by a
-    /// fraction.
+    /// Converts the time, rounded up to microseconds; a time before 1970 becomes `MIN`.
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let micros = since.as_nanos().div_ceil(1_000);

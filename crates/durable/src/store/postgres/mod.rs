@@ -22,13 +22,10 @@ use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
-/// A node has seven connections from its start: one for its lease alone, one to load, one to claim,
-/// one to acknowledge, two for what users write, and one by which it is told of timers while it
-/// rests. Where the database does not give it all of them, it does not start. One from which timers
-/// were listed or counted has an eighth. A statement whose answer is given up is cancelled in the
-/// server, so there are no more. No statement has a name, and no state is left in a session but
-/// what that one listens to, so all of it works through PgBouncer in transaction mode; there a node
-/// that rests looks once a second.
+/// A node has seven connections from its start: one for its lease alone, one each to load, claim
+/// and acknowledge, two for users' writes, and one for notices while it rests. Without all seven it
+/// does not start. Lists and counts of timers use an eighth. A node behind PgBouncer in transaction
+/// mode works; there a resting node looks once a second.
 #[derive(Debug)]
 pub struct Postgres {
     first: u32,
@@ -38,15 +35,15 @@ pub struct Postgres {
     claim: Link,
     acknowledge: Link,
     write: [Link; 2],
-    /// For looks at many timers, one at a time: nothing else waits behind them.
+    /// For lists and counts, one at a time: no other call waits behind them.
     look: Mutex<Link>,
-    /// Which of the two is next.
+    /// Which write link is next.
     turn: AtomicUsize,
-    /// What the clock showed when hints were last taken, in microseconds.
+    /// The store's clock at the last hints, in microseconds.
     seen: AtomicI64,
     /// Whether a node has joined.
     joined: AtomicBool,
-    /// Hears of timers, while the node rests.
+    /// Receives notices of timers while the node rests.
     listener: Mutex<Option<Listener>>,
     /// The transaction by which the node rests, or 0.
     rests_since: AtomicI64,
@@ -55,7 +52,7 @@ pub struct Postgres {
 #[derive(Debug)]
 struct Listener {
     connection: Connection,
-    /// Whether notices come, if it is known: a pooler passes none.
+    /// Whether notices arrive, if known: a pooler passes none.
     hears: Option<bool>,
 }
 
@@ -69,9 +66,8 @@ pub struct PostgresServer {
 }
 
 impl Durable<Postgres> {
-    /// Sets up a node whose timers lie in a PostgreSQL database, without TLS unless
-    /// [`tls`](DurableBuilder::tls) is said. Its tables lie in a schema of their own, and are made
-    /// if there are none.
+    /// Sets up a node on a PostgreSQL database, without TLS unless [`tls`](DurableBuilder::tls) is
+    /// called. The tables lie in a schema of their own, and are made if missing.
     pub fn postgres(config: Config) -> DurableBuilder<PostgresServer> {
         let connector = Connector::new(config.clone(), NoTls);
         let (namespace, schema) = ("default".to_owned(), DEFAULT.to_owned());
@@ -80,21 +76,21 @@ impl Durable<Postgres> {
 }
 
 impl DurableBuilder<PostgresServer> {
-    /// Sets the namespace, `default` by default: nodes of one namespace share its timers. At most
-    /// 512 bytes, without a zero byte.
+    /// Sets the namespace, `default` by default: its nodes share its timers. At most 512 bytes,
+    /// without a zero byte.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.store.namespace = namespace.into();
         self
     }
 
-    /// Sets the schema of the tables and functions, `tickwheel` by default: letters, digits and
-    /// underscores, at most 63. Those of two schemas know nothing of each other.
+    /// Sets the schema of the tables and functions, `tickwheel` by default: at most 63 letters,
+    /// digits and underscores. Nodes of different schemas are independent.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.store.schema = schema.into();
         self
     }
 
-    /// Sets how connections are encrypted, by a connector of tokio-postgres' family.
+    /// Sets the TLS connector, such as `tokio_postgres_rustls::MakeRustlsConnect`.
     pub fn tls<T>(mut self, tls: T) -> Self
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -133,17 +129,17 @@ impl OpenStore for PostgresServer {
     }
 }
 
-/// Has those who rest look.
+/// Wakes resting nodes.
 const NOTICE: &str = "SELECT pg_notify($1, '')";
 
-/// Ends a transaction whose client stands still, before others have waited for it for long.
+/// Ends a transaction whose client stands still.
 const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
 /// How long the first notice may take.
 const HEARS: Duration = Duration::from_secs(1);
 
 impl Postgres {
-    /// Listens for timers, unless it does; returns whether notices come.
+    /// Listens for timers; returns whether notices arrive.
     async fn listen(&self) -> Result<bool, Error> {
         let mut listener = self.listener.lock().await;
         // One that has ended tells at once, again and again.
@@ -171,8 +167,7 @@ impl Postgres {
         Ok(Listener { connection: self.connector.connection().await?, hears: None })
     }
 
-    /// Makes all connections, or says how many are missing: one that lacks some would schedule
-    /// timers and fire none.
+    /// Makes all connections, or says how many are missing.
     async fn connect_all(&self) -> Result<(), Error> {
         let links = self.own().into_iter().chain(&self.write);
         let all = links.clone().count() + 1;
@@ -195,19 +190,19 @@ impl Postgres {
         Ok(())
     }
 
-    /// Returns those without which a node fires nothing.
+    /// Returns the links that a node needs to fire timers.
     fn own(&self) -> [&Link; 4] {
         [&self.lease, &self.load, &self.claim, &self.acknowledge]
     }
 
-    /// Makes the slots anew that somebody has deleted, and says so.
+    /// Makes deleted slots anew, with a warning.
     async fn mend(&self) -> Result<(), Error> {
         let slots = make_slots(&self.load, self.range()).await?;
         tracing::warn!(slots, "slots were missing, and are made anew");
         Ok(())
     }
 
-    /// Fails where there are fewer slots than there should be, once they are made anew.
+    /// Makes missing slots anew, and fails then.
     async fn check_slots(&self, found: u32) -> Result<(), Error> {
         if found >= SLOTS {
             return Ok(());
@@ -221,7 +216,7 @@ impl Postgres {
         slot(self.first / SLOTS)
     }
 
-    /// Returns what those who rest listen to.
+    /// Returns the channel of the resting nodes.
     fn channel(&self) -> String {
         format!("tickwheel_{}", self.namespace())
     }
@@ -237,8 +232,7 @@ impl Postgres {
     }
 }
 
-/// Has those who rest told of `$rows`, which have slots and dues, in a statement that has to look
-/// at `told`.
+/// Notifies resting nodes of `$rows`, which have slots and dues. The statement must read `told`.
 macro_rules! told {
     ($rows:literal) => {
         concat!(
@@ -252,7 +246,7 @@ macro_rules! told {
 }
 use told;
 
-/// Hints at rows to the owners of their slots, as far as `but` says, and tells those who rest.
+/// Hints at rows to the owners of their slots, restricted by `$but`, and notifies resting nodes.
 macro_rules! hinted {
     ($rows:literal, $but:literal) => {
         concat!(
@@ -269,11 +263,9 @@ macro_rules! hinted {
 }
 use hinted;
 
-/// Joins to a row `i` the timer that has the same columns, which is looked up for each row in an
-/// index, as it is limited to one. Otherwise the server reads all of a table that it takes for
-/// empty, as when that was vacuumed in a silence, once for each row of a batch. `at` is where a
-/// timer is found again, to be locked and written; whoever has changed it meanwhile is followed.
-/// Its columns are compared once more: so the server expects one row, and looks `at` up too.
+/// Joins to a row `i` the timer with the same columns. The limit of one makes the server use an
+/// index for each row, also for a table that was vacuumed while empty. `at` locates the timer for
+/// lock and write; the second comparison makes the server expect one row.
 macro_rules! timer {
     ($($column:literal),+) => {
         concat!(
@@ -290,7 +282,7 @@ use timer;
 /// The first and the last slot of a namespace.
 type Range = [i32; 2];
 
-/// That slots are missing, as where a test has emptied all tables.
+/// Slots are missing, for example because all tables were emptied.
 #[derive(Debug)]
 struct Missing;
 
@@ -313,7 +305,7 @@ fn is_missing(error: &Error) -> bool {
 /// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 const SLOTS: u32 = 1_024;
 
-/// What brings a database from each version to the next. Never changed once released.
+/// The steps from each version to the next. Never changed once released.
 const MIGRATIONS: [&str; 8] = [
     include_str!("tables.sql"),
     VERSION_2,
@@ -325,36 +317,34 @@ const MIGRATIONS: [&str; 8] = [
     include_str!("version_8.sql"),
 ];
 
-/// The version of the tables that this crate uses: each one is made from the one before it.
+/// The version of the tables that this crate uses.
 pub const VERSION: i32 = MIGRATIONS.len() as i32;
 
-/// For slots that moved between primaries: version 8 takes most of it away.
+/// For slots that moved between primaries; version 8 removes most of it.
 const VERSION_2: &str = "
     ALTER TABLE tickwheel.slot ADD COLUMN served smallint NOT NULL DEFAULT 0;
     ALTER TABLE tickwheel.slot ADD COLUMN moves_to text;
     CREATE TABLE tickwheel.identity (id text NOT NULL);
     INSERT INTO tickwheel.identity VALUES (gen_random_uuid()::text);";
 
-/// Timers that were claimed together as a process went down are told apart: `crashes` says in how
-/// many it was beside others; attempts that are not its own. Others wait behind who waits for a
-/// whole table: where somebody's transaction has written timers for longer, this fails, and nothing
-/// has changed.
+/// `crashes` counts the crashes of a timer beside other timers. The step fails, and changes
+/// nothing, if a transaction locks the table for longer than the timeout.
 const VERSION_3: &str = "
     SET LOCAL lock_timeout = '1500ms';
     ALTER TABLE tickwheel.timer ADD COLUMN crashes int NOT NULL DEFAULT 0;";
 
-/// A timer that is cancelled while it is claimed ends with that run. A node that `rests` owns
-/// nothing, and is told of timers that are written and due before its horizon.
+/// A timer that is cancelled while claimed ends with that run. A node that `rests` owns nothing,
+/// and is notified of written timers that are due before its horizon.
 const VERSION_4: &str = "
     SET LOCAL lock_timeout = '1500ms';
     ALTER TABLE tickwheel.member ADD COLUMN rests boolean NOT NULL DEFAULT false;
     ALTER TABLE tickwheel.timer ADD COLUMN cancelled boolean NOT NULL DEFAULT false;";
 
-/// Takes the lock under which tables are changed: its number, "tickwhee", is nobody else's.
+/// Takes the lock for changes of tables. Its number is "tickwhee".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
-/// Brings the tables up to date, and returns the first slot of a namespace, which is made if there
-/// is none. Where the tables are up to date it asks for no rights to change them.
+/// Migrates the tables if needed, and returns the first slot of the namespace, which is made if
+/// missing. Up-to-date tables need no rights to change them.
 async fn prepare(connector: &Connector, namespace: &str) -> Result<(u32, Connection), Error> {
     let mut connection = connector.connection().await?;
     let client = &mut connection.client;
@@ -388,7 +378,7 @@ fn check(found: Option<i32>) -> Result<usize, Error> {
     }
 }
 
-/// Migrates the tables. One node does that; the others wait and find it done.
+/// Migrates the tables. One node migrates; the others wait.
 async fn migrate(change: On<'_>) -> Result<(), Error> {
     change.execute(IDLE_BOUND).await?;
     change.execute(LOCK).await?;
@@ -398,12 +388,12 @@ async fn migrate(change: On<'_>) -> Result<(), Error> {
     }
 }
 
-/// Returns the SQL that brings the tables in a schema from a version to that of this crate, as a
-/// node does at its start: from 0 where there are none. For an administrator whose nodes may change
-/// no tables: to be run as one transaction, which fails where the tables are of another version.
+/// Returns the SQL that migrates the tables of a schema from a version to [`VERSION`]: from 0 if
+/// there are none. For an administrator whose nodes have no rights to change tables. Run it as one
+/// transaction, which fails if the tables are of another version.
 ///
 /// # Errors
-/// [`Error::NewerSchema`] where this crate knows no such version; [`Error::BadName`].
+/// [`Error::NewerSchema`] if `from` is later than [`VERSION`]; [`Error::BadName`].
 pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
     let (found, schema) = (check(Some(from))?, Schema::new(schema)?);
     let (steps, name) = (MIGRATIONS[found..].join("\n"), schema.name());
@@ -442,8 +432,8 @@ async fn first_slot(client: On<'_>, namespace: &str) -> Result<u32, Error> {
     Ok(first.unsigned_abs())
 }
 
-/// Makes slots of a namespace where there are none; returns how many. Each begins in an epoch that
-/// no former one of its number has reached: or what was claimed then would never be claimed again.
+/// Makes missing slots of a namespace; returns how many. Each begins in an epoch above all former
+/// epochs of its number.
 async fn make_slots(at: &impl Ask, [first, last]: Range) -> Result<usize, Error> {
     let made = "INSERT INTO tickwheel.slot (slot, epoch)
         SELECT slot, tickwheel.clock() FROM generate_series($1, $2) AS s(slot)
