@@ -118,7 +118,7 @@ impl<O: OpenStore> DurableBuilder<O> {
 
     /// Opens the store, joins the other nodes, and calls `handler` with each timer that is due.
     ///
-    /// The handler runs on tasks of the current tokio runtime, up to
+    /// The handler runs on the current tokio runtime, up to
     /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic is a
     /// failed attempt. `timer` must be driven, for example by its own thread
     /// ([`start`](tickwheel::TimerBuilder::start)). It must have no `max_pending`: a full timer
@@ -265,8 +265,8 @@ impl<S: Store> Durable<S> {
     }
 
     /// Schedules a timer. `Ok` means that the timer is committed: it fires or is cancelled,
-    /// whatever becomes of this node. A timer replaces the key's former timer, also while its
-    /// handler runs; then both may run, one after the other.
+    /// whatever becomes of this node. A timer replaces the key's former timer. If that timer's
+    /// handler runs, both handlers may run, one after the other.
     ///
     /// Waits for one commit, shared with simultaneous calls.
     ///
@@ -364,8 +364,8 @@ impl<S: Store> Durable<S> {
     }
 
     /// Stops claims, waits for running handlers and their acknowledgements, and hands the other
-    /// timers over. Later calls are refused. Waits for the store at most as long as the lease, for
-    /// handlers without limit.
+    /// timers over. Later calls are refused. Waits for the store at most a lease long, for handlers
+    /// without limit.
     pub async fn drain(&self) {
         self.inner.leave.send_replace(true);
         while self.inner.member.lock().await.join_next().await.is_some() {}
@@ -384,7 +384,6 @@ impl<S: Store> Durable<S> {
         }
     }
 
-    /// Counts changes of a user's transaction.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn count(&self, scheduled: usize, cancelled: usize) {
         let mut counters = self.inner.node.counters.lock();
@@ -404,7 +403,6 @@ impl<S: Store> Durable<S> {
         Ok(entry.row(store.slot(hash), id, clock.now()))
     }
 
-    /// Returns the moment by the store's clock.
     pub(crate) fn resolve(&self, when: impl Into<When>) -> StoreTime {
         when.into().resolve(self.inner.node.clock.now())
     }

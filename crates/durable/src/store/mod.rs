@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns a place before all places that are due at `due` or later.
+    /// Returns the place before all places due at `due` or later.
     pub fn before(due: StoreTime) -> Self {
         Place { due, slot: 0, id: i64::MIN }
     }
@@ -49,7 +49,7 @@ pub struct Page {
     pub limit: u32,
 }
 
-/// Adjacent intervals in which timers are counted.
+/// Adjacent intervals for counting timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bars {
     /// When the first begins.
@@ -132,7 +132,7 @@ pub struct Written {
     pub due: StoreTime,
 }
 
-/// The key's former timer, in stores whose statements do not decide.
+/// The key's former timer, if the store's statements do not decide.
 pub(crate) struct Former {
     until: Option<StoreTime>,
     claimed: bool,
@@ -230,7 +230,7 @@ pub struct Claims {
     pub now: StoreTime,
 }
 
-/// Selects timers or dead timers: all of the namespace, unless a field is set.
+/// Selects timers or dead timers: all, unless a field is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Timers with this tag.
@@ -239,7 +239,7 @@ pub struct Scope {
     pub id: Option<i64>,
 }
 
-/// A change to many timers, in steps: to unclaimed timers, or to dead timers.
+/// A change to many unclaimed timers, or dead timers, in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bulk {
     /// Timers are deleted.
@@ -350,7 +350,7 @@ use sealed::Sealed;
 /// store's clock decides when leases end and which timers are due. A key stands once in a batch.
 /// The trait is sealed.
 pub trait Store: Sealed + Send + Sync + 'static {
-    /// Returns how many slots there are, always the same.
+    /// Returns the number of slots, always the same.
     fn slots(&self) -> u32;
 
     /// Returns the slot for a hash: the same at all times and on each node.
@@ -477,7 +477,7 @@ pub struct StoreTime(i64);
 
 /// The last moment, in the year 5138. Sums and differences of moments fit `i64`.
 const LAST: i64 = 100_000_000_000_000_000;
-/// The bits, in microseconds, of a moment to which a pause puts timers off.
+/// The bits of a moment to which a pause puts timers off.
 const MARK: i64 = (1 << 17) - 1;
 
 impl StoreTime {
