@@ -1,6 +1,7 @@
 //! What durable timers cost on this machine: a table, beside polling with SKIP LOCKED.
 
 mod alone;
+mod beside;
 #[path = "../../../../durable/tests/common/server.rs"]
 mod server;
 
@@ -33,6 +34,12 @@ struct Options {
     /// How many timers lie far away while a node has nothing to do.
     #[arg(long, default_value_t = 1_000_000)]
     far: u64,
+    /// Measures only schedules among so many timers, beside a client that lists them all.
+    #[arg(long)]
+    listed: Option<u64>,
+    /// Measures only a start among so many dead rows, which a snapshot keeps.
+    #[arg(long)]
+    dead: Option<u64>,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -65,6 +72,12 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("Load of the machine before: {}", busy.trim());
     println!("| what | figure |\n|---|---:|");
+    if let Some(listed) = options.listed {
+        return beside::lists(listed).await;
+    }
+    if let Some(dead) = options.dead {
+        return beside::dead_rows(dead).await;
+    }
     row("memory of a near timer, bytes", alone::window().await?, 0);
     let folder = tempfile::tempdir()?;
     for how in ["by id", "keyed"] {
