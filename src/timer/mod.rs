@@ -304,11 +304,6 @@ impl<T: Send + 'static> Timer<T> {
     /// - If this timer has its own type of task, the pending [`closures`](Self::closures) are
     ///   dropped, which ends their series. Call `closures().shutdown()` before to get them back.
     ///
-    /// Blocks until the reaper has handed over its current batch, but not on the thread of any
-    /// reaper: two tasks that shut each other's timer down would deadlock. Another thread inside
-    /// [`advance_clock`](Self::advance_clock) may hand over up to 128 tasks after this returns, or
-    /// on a seeded clock the rest of its tick.
-    ///
     /// May be called repeatedly and from several threads: each pending timer is in one of the
     /// lists.
     ///
@@ -334,12 +329,9 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Returns whether [`shutdown`](Self::shutdown) was called and has stopped the reaper: false
-    /// while `shutdown` waits for the reaper's batch. A later `add` is accepted only while that
-    /// `shutdown` still runs and returns its entry. Waits for a lock that no task runs under.
-    ///
-    /// Returns false while `shutdown` waits for the reaper's batch. An `add` that begins after this
-    /// has returned true is accepted only while that `shutdown` is still running, which then
-    /// returns its entry. Waits for a lock that no task runs under.
+    /// while `shutdown` waits for the reaper's batch. An `add` that begins after this has returned
+    /// true is accepted only while that `shutdown` is still running, which then returns its entry.
+    /// Waits for a lock that no task runs under.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         self.base.engine.sources.is_closed()
@@ -351,10 +343,6 @@ impl<T: Send + 'static> Timer<T> {
     /// It is this timer itself if its tasks are closures. Otherwise the closures run in place, on
     /// the thread that advances both. Keyed timers, purgatories, periodic tasks and futures use it:
     /// a service needs one reaper.
-    ///
-    /// Either timer keeps both alive. `shutdown` of one ends both, but returns only its own tasks.
-    /// It drops the closures if called on the timer. Called on the closures, it leaves the timer's
-    /// tasks for the timer's own `shutdown`.
     ///
     /// Either timer keeps both alive. `shutdown` of one ends both, but returns only its own tasks:
     /// `shutdown` of the timer drops the closures. `shutdown` of the closures leaves the timer's
