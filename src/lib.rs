@@ -2,8 +2,8 @@
 //! cancelled or extended before they expire.
 //!
 //! A [`Timer`] is a hierarchical timing wheel driven by a delay queue, the design of Apache Kafka's
-//! timer. Any thread may add, cancel and extend timers. A background thread, your event loop or a
-//! future on your async runtime expires them.
+//! timer. Any thread may add, cancel and extend timers. The *reaper* (a background thread), your
+//! event loop or a future on your async runtime expires timers.
 //!
 //! ```
 //! use std::{sync::mpsc, time::Duration};
@@ -38,81 +38,84 @@
 //! | hyper's time limits (feature `hyper`) | [`Timer`] |
 //! | one thread with its own loop and its own count of time | [`LocalTimer`] |
 //!
-//! All but `KeyedQueue` and `LocalTimer` run on a [`Timer`], which any number of them can share.
-//! **[The guide](guide) has an example for each job**, and pages for users of other timers,
-//! runtimes and purgatories.
+//! Any number of parts can share one [`Timer`]. `KeyedQueue` and `LocalTimer` need no `Timer`.
+//! **[The guide](guide) has an example for each job**, and pages on migration, runtimes and
+//! purgatories.
 //!
 //! | choose | by |
 //! |---|---|
-//! | who drives it: a thread, your loop, a future | [`start`], [`advance_clock`], [`drive`] |
+//! | the driver: a thread, your loop, a future | [`start`], [`advance_clock`], [`drive`] |
 //! | where expired tasks run | [`executor`]: in place, a [`Worker`], a closure |
-//! | what a task is: a closure or your own type | [`executor`]; your own type needs no allocation |
+//! | the task type: closures or your own | [`executor`]; your own type needs no allocation |
 //! | the clock: the system's, or virtual time in tests | [`clock`], with a [`ManualClock`] |
 //!
 //! # How a timer ends
-//! | by | its task goes to |
+//! | end of a timer | its task goes to |
 //! |---|---|
-//! | expiring | the [`executor`]; by default it runs on the thread that drives the timer |
+//! | expiry | the [`executor`]; by default the task runs on the thread that drives the timer |
 //! | [`Timeout::cancel`] | the caller |
-//! | [`Timer::shutdown`] | the caller, with its deadline |
-//! | dropping the [last clone](Timer#the-last-clone) | nobody: it is dropped, with a warning |
+//! | [`Timer::shutdown`] | the caller, with the deadline |
+//! | drop of the [last clone](Timer#the-last-clone) | nobody: the task is dropped, with a warning |
 //!
-//! A task that cannot be added is in the error. A task that the executor refuses goes to
+//! A failed `add` returns its task in the error. A task that the executor refuses goes to
 //! [`on_refused`], or is dropped with a warning.
 //!
 //! # Trade-offs
-//! - An expired key of a [`KeyedTimer`] is free before its closure runs, so a busy executor may run
-//!   the closure after a newer value was added. A closure that acts on anything outside its value
-//!   must [compare a generation](guide#one-timer-for-each-key).
-//! - The operations of a key are checked first in, first out. Each call checks a waiter that takes
-//!   no item before the waiters behind it.
-//! - A thread that keeps a part of the keys locked without a pause delays these keys, and no
-//!   others.
-//! - A `Drop` that panics is its caller's, as in std's collections. The reaper's loop survives it.
-//! - A trigger that an operation's check makes is dropped unless that check returns true, and each
-//!   check inside which it runs.
+//! - A [`KeyedTimer`] frees an expired key before the closure runs. If the executor is busy, the
+//!   closure may run after a newer value was added. A closure that acts on anything outside its
+//!   value must [compare a generation](guide#one-timer-for-each-key).
+//! - A [`Purgatory`] checks the operations of a key first in, first out. Each call checks earlier
+//!   operations again.
+//! - A `check_and_complete` inside an operation's check takes effect only if that check returns
+//!   true. In nested checks, all must return true.
+//! - Keys lie in shards. A thread that locks a shard without a pause delays only that shard's keys.
+//! - A panic in your `Drop` reaches the caller, as in std's collections. The reaper survives
+//!   the panic.
 //! - Deadlines are rounded up to a tick, by default one millisecond: timers are half a tick late on
 //!   average. A finer tick costs a wake-up for each due bucket. On [busy cores](guide#busy-cores)
 //!   the reaper waits for its turn.
-//! - Timers expire in the order of their ticks, with [exceptions](Timer::advance_clock). Within a
-//!   tick the order is unspecified, except on a [`ManualClock`].
+//! - Timers expire in the order of their ticks. [`Timer::advance_clock`] lists the exceptions.
+//!   Within a tick the order is unspecified. On a [`ManualClock`] each run has the same order.
 //! - An empty timer or keyed timer takes about four kilobytes for each hardware thread, an empty
-//!   purgatory seven. A dropped one leaves less than a kilobyte per shard, for the next one of the
-//!   same types and size. Prefer one timer for the whole service.
+//!   purgatory seven. A dropped one keeps under a kilobyte per shard for the next of the same
+//!   types and size.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Guarantees
-//! - **Never early.** A task is handed over at or after its exact deadline, whatever the tick.
-//! - **In time.** A reaper, the timer's own thread, hands a task over less than one tick later,
-//!   plus the time to wake up and to run the tasks ahead of it.
+//! - **Never early.** The executor gets a task at or after its exact deadline, whatever the tick.
+//! - **In time.** The reaper hands a task over less than one tick after the deadline, plus the time
+//!   to wake up and to run earlier tasks.
 //! - **Never lost, never twice.** Each timer ends in exactly one of the four ways above.
 //! - **One winner.** When cancels and the expiry race, exactly one wins. [`Timeout::cancel`] tells
 //!   each caller the outcome.
 //! - **Handles never alias.** A handle may be kept forever, and never refers to another timer.
-//! - **No task runs under a lock**, nor does an executor, waker or operation, or the `Drop` of any
-//!   of them. A task may add, cancel, shut down, or drop the last timer. Four things run under a
-//!   lock, and their documentation says so: a key's `Eq` and `Borrow`, in a purgatory its `Clone`
-//!   and `Drop`, code that looks at a task in place, as in [`KeyedTimer::with`], and a [clock of
-//!   your own](Clock::reading).
-//! - **A panic stays in its task.** It is counted ([`Stats::panicked`]; an operation's in the
-//!   purgatory's [`panicked`]) and reported. The timer can be used in and after a `catch_unwind`.
-//! - **No stalls.** No call holds a lock for a time proportional to the number of timers, except
-//!   where a table of one shard doubles: that of its keys, its chunks, or its armed buckets.
-//! - **The reaper is not starved.** Its locks never yield the processor. It serves other shards
-//!   while a shard's holder waits for a core.
-//! - **Idle costs nothing.** Nothing wakes up periodically, however many timers are pending, except
-//!   on a [clock of your own](Clock::reading).
+//! - **No task runs under a lock.** The same holds for executors, wakers and operations, and for
+//!   the `Drop` of each. A task may add or cancel timers, shut down, or drop the last clone.
+//!   Only these run under a lock:
+//!   - a key's `Eq` and `Borrow`;
+//!   - in a purgatory, a key's `Clone` and `Drop`;
+//!   - code that inspects a task in place, as in [`KeyedTimer::with`];
+//!   - a [clock of your own](Clock::reading).
+//! - **A panic stays in its task.** The panic is reported, and counted in [`Stats::panicked`]
+//!   (operations: the purgatory's [`panicked`]). The timer can be used in and after a
+//!   `catch_unwind`.
+//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. One
+//!   exception: a shard's table of keys, chunks or armed buckets doubles under its lock.
+//! - **The reaper is not starved.** A contended lock does not cost the reaper its time slice. While
+//!   the holder of a shard's lock waits for a core, the reaper serves other shards.
+//! - **Idle costs nothing.** Nothing wakes up periodically, however many timers are pending. On a
+//!   [clock of your own](Clock::reading), waiting threads read it once a second.
 //! - **Cancelled timers free their memory.** `cancel` returns the task at once. Later calls sweep
-//!   out its remains: 12 bytes, or 240 if it was alone in its bucket. Timers lie in chunks of 256;
-//!   an empty chunk is given back, but for some 40 bytes. One live timer keeps its chunk: 6 KiB
-//!   with a task of 8 bytes, 10 KiB with a closure.
+//!   out the timer's remains: 12 bytes, or 240 if the timer was alone in its bucket. Timers lie in
+//!   chunks of 256. An empty chunk leaves some 40 bytes. A live timer keeps its chunk: 6 KiB with a
+//!   task of 8 bytes, 10 KiB with a closure.
 //! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
 //!   panic or overflow.
 //! - **No `unsafe`** in this crate.
 //!
 //! # Features
-//! - `std` (default): everything but [`LocalTimer`], which needs only an allocator. Without `std`
-//!   the crate is `no_std` and has no dependencies.
+//! - `std` (default): adds all parts except [`LocalTimer`]. Without `std`, the crate is `no_std`,
+//!   has no dependencies, and needs only an allocator.
 //! - `tracing` (default): reports panics, refused and dropped tasks, and the start and stop of the
 //!   reaper, as events.
 //! - `hyper`: implements `hyper::rt::Timer` for [`Timer`].
@@ -120,7 +123,7 @@
 //!   [`KeyedQueue`](queue::KeyedQueue).
 //!
 //! The repository's `docs/` describe the [platforms](guide#platforms), the implementation
-//! (`ARCHITECTURE.md`), and the tests that hold each guarantee (`GUARANTEES.md`).
+//! (`ARCHITECTURE.md`), and the tests of each guarantee (`GUARANTEES.md`).
 //!
 //! [`Purgatory`]: purgatory::Purgatory
 //! [`panicked`]: purgatory::Stats::panicked
