@@ -82,7 +82,7 @@ async fn a_second_process_and_a_newer_file_are_refused_by_name() {
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    assert!(matches!(newer, Err(Error::NewerSchema { found: 99, known: 5 })), "{newer:?}");
+    assert!(matches!(newer, Err(Error::NewerSchema { found: 99, .. })), "{newer:?}");
 }
 
 /// Seen to fail: it opened, timers were accepted, and those of the damaged page never fired.
