@@ -22,6 +22,7 @@
 //! and costs no system call.
 
 use crate::engine::clock::Time;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Condvar, HotMutex, HotMutexGuard};
 use crate::wheel::expirations::First;
 use crate::wheel::tick::Tick;
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant};
 pub(crate) struct DelayQueue {
     state: HotMutex<State>,
     changed: Condvar,
+    /// The tick in which a turn was last looked for. Relaxed: a time that has come, and no more.
+    reached: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -218,12 +221,19 @@ impl DelayQueue {
 
     /// Begins a turn, unless nothing is to be done in the present tick.
     pub(crate) fn begin_turn(&self, tick: Tick) -> Option<TurnStart> {
+        self.reached.store(tick.0, Ordering::Relaxed);
         let mut state = self.state.lock();
         if state.stopped || !state.is_due(tick) {
             return None;
         }
         state.turns += 1;
         Some(TurnStart { tick, number: state.turns })
+    }
+
+    /// Returns a tick that has come: that of the present when a turn was last looked for.
+    #[inline]
+    pub(crate) fn reached(&self) -> Tick {
+        Tick(self.reached.load(Ordering::Relaxed))
     }
 
     /// Returns the next step of a turn that has found these shards `busy`. A turn ends once the
