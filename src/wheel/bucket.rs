@@ -196,19 +196,27 @@ impl Bucket {
 /// The number of references and of empty buckets that one step looks at.
 const STEP: usize = 32;
 
+/// The stale references per step that a cheap round has to find. Each step follows a call that
+/// leaves one behind.
+const PAYS: usize = 4;
+
 /// The progress of the sweep, which takes stale references out of the buckets, a few per call.
 ///
-/// The sweep goes over the armed buckets in rounds. A cheap round leaves a bucket as soon as
-/// looking at it does not pay: entries cancelled about in the order of adding leave their
-/// references at the front. If that does not suffice, the next round is thorough: it looks at every
+/// The sweep goes over the armed buckets in rounds. A cheap round looks at the front of each
+/// bucket: entries cancelled about in the order of adding leave their references there, and the
+/// fronts of all buckets belong to entries that were added at about the same time, so they share
+/// cache lines. If a cheap round finds little, the next round is thorough: it looks at every
 /// reference, except in buckets that have moved in the queue meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     /// The bucket that is looked at: the nth that waits.
     nth: usize,
-    /// How many of its references remain; 0 before the first look.
+    /// In a thorough round, how many of its references remain; 0 before the first look.
     left: usize,
     is_thorough: bool,
+    /// Of this round.
+    steps: usize,
+    found: usize,
 }
 
 impl Sweep {
@@ -221,27 +229,27 @@ impl Sweep {
         scratch: &mut Vec<Reference>,
         is_live: impl Fn(&Reference) -> bool,
     ) -> usize {
+        self.steps += 1;
         for _ in 0..STEP {
             let Some(expiration) = expirations.nth_waiting(self.nth) else {
-                *self = Sweep { is_thorough: !self.is_thorough, ..Sweep::default() };
+                let is_thorough = !self.is_thorough && self.found < self.steps * PAYS;
+                *self = Sweep { is_thorough, ..Sweep::default() };
                 continue;
             };
             let bucket = &mut buckets[expiration.bucket as usize];
             // Fewer are left if the bucket was flushed since the last look.
             let left = if self.left == 0 { bucket.len() } else { bucket.len().min(self.left) };
-            if left == 0 {
-                self.nth += 1;
-                continue;
-            }
             bucket.take_front(blocks, STEP.min(left), scratch);
             let taken = scratch.len();
+            self.left = if self.is_thorough { left - taken } else { 0 };
+            self.nth += usize::from(self.left == 0);
+            if taken == 0 {
+                continue;
+            }
             scratch.retain(is_live);
             let live = scratch.len();
             scratch.drain(..).for_each(|reference| bucket.push(blocks, reference));
-            // mutants(/): whether the rest is looked at in this round or the next.
-            let pays = self.is_thorough || live * 4 <= taken * 3;
-            self.left = if pays { left - taken } else { 0 };
-            self.nth += usize::from(self.left == 0);
+            self.found += taken - live;
             return taken - live;
         }
         0
