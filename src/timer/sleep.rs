@@ -23,8 +23,8 @@ use std::time::Instant;
 /// A sleep allocates nothing. The first poll that finds the sleep not ready adds it; dropping the
 /// future cancels it. It counts as a pending timer.
 ///
-/// A sleep with a delay reads the clock when it is created, and not again at its first poll. If that
-/// poll comes after the deadline, the sleep completes with the next
+/// A sleep with a delay reads the clock when it is created, and not again at its first poll. If
+/// that poll comes after the deadline, the sleep completes with the next
 /// [`advance_clock`](crate::Timer::advance_clock), for which the poll wakes the reaper.
 ///
 /// A sleep does not keep its timer alive. It ends with [`SleepError::Shutdown`] when the timer is
