@@ -78,6 +78,19 @@ fn what_has_passed_is_ready_at_once_and_what_is_too_far_never() {
 }
 
 #[test]
+fn a_delay_that_is_over_before_the_first_poll_ends_in_the_next_turn_or_after_the_last() {
+    let fixture = Fixture::new();
+    let [mut before, mut after] =
+        [pin!(fixture.timer.sleep(10 * MS)), pin!(fixture.timer.sleep(10 * MS))];
+    fixture.clock.advance(20 * MS);
+    assert_eq!(fixture.poll(before.as_mut()), Poll::Pending);
+    assert_eq!(fixture.timer.next_expiration(), Some(fixture.clock.now()));
+    assert_eq!(fixture.advance(Duration::ZERO), 1);
+    assert_eq!(fixture.poll(before.as_mut()), Poll::Ready(Ok(())));
+    assert_eq!(fixture.poll(after.as_mut()), Poll::Ready(Ok(())));
+}
+
+#[test]
 fn a_sleep_that_is_dropped_leaves_nothing() {
     let fixture = Fixture::new();
     let mut sleep = Box::pin(fixture.timer.sleep(MS));
