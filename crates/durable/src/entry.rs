@@ -461,11 +461,12 @@ pub enum Error {
     Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
-    /// The tables are of a later version of this crate.
-    NewerSchema {
+    /// The tables are of a version that this crate does not know: a later one, or one from before
+    /// the first release.
+    UnknownSchema {
         /// The version of the tables.
         found: i32,
-        /// The latest version that this crate knows.
+        /// The version that this crate uses.
         known: i32,
     },
     /// A key, tag or namespace is longer than 512 bytes or has a zero byte, or a schema is no plain
@@ -495,8 +496,8 @@ impl fmt::Display for Error {
             Error::Unavailable(cause) => write!(f, "the store is unavailable: {}", whole(cause)),
             Error::Refused(cause) => write!(f, "the store does not take it: {}", whole(cause)),
             Error::Uncertain(cause) => write!(f, "the store's answer was lost: {}", whole(cause)),
-            Error::NewerSchema { found, known } => {
-                write!(f, "the tables are of version {found}; this crate knows {known}")
+            Error::UnknownSchema { found, known } => {
+                write!(f, "the tables are of version {found}; this crate uses {known}")
             }
             Error::BadName(told) => f.write_str(told),
             Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),

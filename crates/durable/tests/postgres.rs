@@ -33,7 +33,7 @@ use tokio::sync::mpsc::unbounded_channel;
 async fn postgres() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     many_nodes_start_at_once_on_an_empty_database(&server).await;
-    a_newer_schema_is_refused(&server).await;
+    an_unknown_schema_is_refused(&server).await;
     transactions_take_timers_along(&server).await;
     a_cut_connection_and_a_crash_lose_nothing(&server).await;
     a_dead_node_is_taken_over(&server).await;
@@ -78,12 +78,19 @@ async fn many_nodes_start_at_once_on_an_empty_database(server: &Server) {
     }
 }
 
-async fn a_newer_schema_is_refused(server: &Server) {
+async fn an_unknown_schema_is_refused(server: &Server) {
     let client = client(server).await;
-    client.batch_execute("UPDATE tickwheel.version SET version = 77").await.unwrap();
-    let refused = Durable::postgres(server.config()).store().open().await;
-    assert!(matches!(refused, Err(Error::NewerSchema { found: 77, known: VERSION })));
-    assert!(matches!(migration("tickwheel", 77), Err(Error::NewerSchema { .. })));
+    for unknown in [6, 77] {
+        let change = format!("UPDATE tickwheel.version SET version = {unknown}");
+        client.batch_execute(&change).await.unwrap();
+        let opened = Durable::postgres(server.config()).store().open().await;
+        for refused in [opened.map(drop), migration("tickwheel", unknown).map(drop)] {
+            let Err(Error::UnknownSchema { found, known: VERSION }) = refused else {
+                panic!("{refused:?}");
+            };
+            assert_eq!(found, unknown);
+        }
+    }
     let back = format!("UPDATE tickwheel.version SET version = {VERSION}");
     client.batch_execute(&back).await.unwrap();
 }

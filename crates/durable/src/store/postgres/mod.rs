@@ -305,40 +305,15 @@ fn is_missing(error: &Error) -> bool {
 /// How many slots a namespace has. Never changes: a key's slot follows from its hash.
 const SLOTS: u32 = 1_024;
 
-/// The steps from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 8] = [
-    include_str!("tables.sql"),
-    VERSION_2,
-    VERSION_3,
-    VERSION_4,
-    include_str!("version_5.sql"),
-    include_str!("version_6.sql"),
-    include_str!("version_7.sql"),
-    include_str!("version_8.sql"),
-];
+/// The steps to the oldest version that is migrated, and from each version to the next. Never
+/// changed once released.
+const MIGRATIONS: [&str; 2] = [include_str!("tables.sql"), include_str!("version_8.sql")];
+
+/// The oldest version of the tables that is migrated.
+const OLDEST: i32 = 7;
 
 /// The version of the tables that this crate uses.
-pub const VERSION: i32 = MIGRATIONS.len() as i32;
-
-/// For slots that moved between primaries; version 8 removes most of it.
-const VERSION_2: &str = "
-    ALTER TABLE tickwheel.slot ADD COLUMN served smallint NOT NULL DEFAULT 0;
-    ALTER TABLE tickwheel.slot ADD COLUMN moves_to text;
-    CREATE TABLE tickwheel.identity (id text NOT NULL);
-    INSERT INTO tickwheel.identity VALUES (gen_random_uuid()::text);";
-
-/// `crashes` counts the crashes of a timer beside other timers. The step fails, and changes
-/// nothing, if a transaction locks the table for longer than the timeout.
-const VERSION_3: &str = "
-    SET LOCAL lock_timeout = '1500ms';
-    ALTER TABLE tickwheel.timer ADD COLUMN crashes int NOT NULL DEFAULT 0;";
-
-/// A timer that is cancelled while claimed ends with that run. A node that `rests` owns nothing,
-/// and is notified of written timers that are due before its horizon.
-const VERSION_4: &str = "
-    SET LOCAL lock_timeout = '1500ms';
-    ALTER TABLE tickwheel.member ADD COLUMN rests boolean NOT NULL DEFAULT false;
-    ALTER TABLE tickwheel.timer ADD COLUMN cancelled boolean NOT NULL DEFAULT false;";
+pub const VERSION: i32 = OLDEST + MIGRATIONS.len() as i32 - 1;
 
 /// Takes the lock for changes of tables. Its number is "tickwhee".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
@@ -371,10 +346,12 @@ async fn version(client: On<'_>) -> Result<Option<i32>, Error> {
     Ok(found)
 }
 
+/// Returns how many steps were done.
 fn check(found: Option<i32>) -> Result<usize, Error> {
-    match found {
-        Some(found) if found > VERSION => Err(Error::NewerSchema { found, known: VERSION }),
-        found => Ok(usize::try_from(found.unwrap_or(0)).unwrap_or(0)),
+    match found.unwrap_or(0) {
+        0 => Ok(0),
+        found @ OLDEST..=VERSION => Ok((found - OLDEST + 1) as usize),
+        found => Err(Error::UnknownSchema { found, known: VERSION }),
     }
 }
 
@@ -393,17 +370,17 @@ async fn migrate(change: On<'_>) -> Result<(), Error> {
 /// transaction, which fails if the tables are of another version.
 ///
 /// # Errors
-/// [`Error::NewerSchema`] if `from` is later than [`VERSION`]; [`Error::BadName`].
+/// [`Error::UnknownSchema`] if `from` is a version that is not migrated; [`Error::BadName`].
 pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
-    let (found, schema) = (check(Some(from))?, Schema::new(schema)?);
-    let (steps, name) = (MIGRATIONS[found..].join("\n"), schema.name());
+    let (done, schema) = (check(Some(from))?, Schema::new(schema)?);
+    let (steps, name) = (MIGRATIONS[done..].join("\n"), schema.name());
     let sql = format!(
         "{LOCK}
 CREATE SCHEMA IF NOT EXISTS \"{name}\";
 CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);
 DO $$ BEGIN
-    IF (SELECT coalesce(max(version), 0) FROM tickwheel.version) <> {found} THEN
-        RAISE EXCEPTION 'the tables are not of version {found}';
+    IF (SELECT coalesce(max(version), 0) FROM tickwheel.version) <> {from} THEN
+        RAISE EXCEPTION 'the tables are not of version {from}';
     END IF;
 END $$;
 {steps}

@@ -1,5 +1,5 @@
 -- Version 8. A table without a key refuses updates where changes are published. A namespace lies
--- on one primary. `served` is 0, and goes in a later version: nodes of version 7 read it.
+-- on one primary. The step fails, and changes nothing, if a transaction locks a table for longer.
 SET LOCAL lock_timeout = '1500ms';
 ALTER TABLE tickwheel.version ADD PRIMARY KEY (version);
 ALTER TABLE tickwheel.pause ADD COLUMN number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY;
@@ -10,9 +10,10 @@ DO $$ BEGIN
         RAISE EXCEPTION 'slots have moved: move them all back, by nodes of version 7';
     END IF;
 END $$;
-ALTER TABLE tickwheel.slot ADD CHECK (served = 0), DROP COLUMN moves_to;
-DROP TABLE tickwheel.identity;
+ALTER TABLE tickwheel.slot ADD CHECK (served = 0), DROP COLUMN IF EXISTS moves_to;
+DROP TABLE IF EXISTS tickwheel.identity;
 
+-- The slot of a key: the low ten bits of its FNV-1a, which follow from low bits alone.
 CREATE OR REPLACE FUNCTION tickwheel.slot_of(namespace text, key text) RETURNS int
 LANGUAGE plpgsql AS $$
 DECLARE

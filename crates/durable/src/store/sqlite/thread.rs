@@ -181,8 +181,12 @@ fn transact(
     })
 }
 
-/// What brings a file from each version to the next. Never changed once released; only added to.
-const MIGRATIONS: [&str; 6] = [
+/// The steps to the oldest version that is migrated, and from each version to the next. Never
+/// changed once released.
+const MIGRATIONS: [&str; 2] = [
+    // A timer's `crashes`: those beside other timers. `cancelled`: while claimed. `until`: up to
+    // when a debounce may put the timer off. `planned`: when the timer was due before a pause or a
+    // retry put it off. A pause without a tag is one of all timers.
     "
     CREATE TABLE timer (
         due INTEGER NOT NULL,
@@ -192,10 +196,15 @@ const MIGRATIONS: [&str; 6] = [
         key TEXT,
         tag TEXT,
         payload BLOB NOT NULL,
+        crashes INTEGER NOT NULL DEFAULT 0,
+        cancelled INTEGER NOT NULL DEFAULT 0,
+        until INTEGER,
+        planned INTEGER,
         PRIMARY KEY (due, id)
     ) WITHOUT ROWID;
     CREATE UNIQUE INDEX timer_key ON timer (key) WHERE key IS NOT NULL;
     CREATE INDEX timer_tag ON timer (tag) WHERE tag IS NOT NULL;
+    CREATE INDEX timer_planned ON timer (due) WHERE planned IS NOT NULL;
     CREATE TABLE dead (
         number INTEGER PRIMARY KEY,
         id INTEGER NOT NULL,
@@ -203,29 +212,24 @@ const MIGRATIONS: [&str; 6] = [
         key TEXT,
         tag TEXT,
         payload BLOB NOT NULL,
-        reason TEXT NOT NULL
+        reason TEXT NOT NULL,
+        died INTEGER NOT NULL DEFAULT 0
     );
     CREATE INDEX dead_id ON dead (id);
+    CREATE INDEX dead_tag ON dead (tag) WHERE tag IS NOT NULL;
     CREATE TABLE owner (epoch INTEGER NOT NULL);
     INSERT INTO owner VALUES (0);
-",
-    // In how many crashes a timer was beside others.
-    "ALTER TABLE timer ADD COLUMN crashes INTEGER NOT NULL DEFAULT 0;",
-    // Whether it was cancelled while it was claimed.
-    "ALTER TABLE timer ADD COLUMN cancelled INTEGER NOT NULL DEFAULT 0;",
-    // When it died.
-    "ALTER TABLE dead ADD COLUMN died INTEGER NOT NULL DEFAULT 0;
-    UPDATE dead SET died = unixepoch() * 1000000;",
-    // Until when a debounce may put it off; when it was due before it was put off by a pause or a
-    // retry; pauses, of all where there is no tag.
-    "ALTER TABLE timer ADD COLUMN until INTEGER;
-    ALTER TABLE timer ADD COLUMN planned INTEGER;
-    CREATE INDEX timer_planned ON timer (due) WHERE planned IS NOT NULL;
     CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL);
-    CREATE INDEX dead_tag ON dead (tag) WHERE tag IS NOT NULL;",
+",
     // A claim reads the pauses of its own tag alone.
     "CREATE INDEX pause_tag ON pause (tag);",
 ];
+
+/// The oldest version of the tables that is migrated.
+const OLDEST: i32 = 5;
+
+/// The version of the tables that this crate uses.
+const VERSION: i32 = OLDEST + MIGRATIONS.len() as i32 - 1;
 
 /// Opens a file for this process alone, and brings it up to date; or as it is, to look at it.
 fn open(place: &SqliteFile) -> Result<Connection, Error> {
@@ -240,10 +244,9 @@ fn open(place: &SqliteFile) -> Result<Connection, Error> {
     if !is_written {
         // A node that has it open keeps it; another one who looks is soon done.
         file.busy_timeout(Duration::from_secs(1)).map_err(Error::unavailable)?;
-        let (found, known) = (version(&file)?, MIGRATIONS.len());
-        let why =
-            || format!("its tables are of version {found}, not {known}: a node migrates them");
-        return if found == known { Ok(file) } else { Err(Error::unavailable(why())) };
+        let done = steps_done(&file)?;
+        let why = format!("its tables are not of version {VERSION}: a node migrates them");
+        return if done == MIGRATIONS.len() { Ok(file) } else { Err(Error::unavailable(why)) };
     }
     if !prepare(&file).map_err(explain)? {
         return Err(Error::unavailable(format!("{path:?} names no file that stays")));
@@ -286,24 +289,24 @@ fn prepare(file: &Connection) -> rusqlite::Result<bool> {
     Ok(journal == "wal")
 }
 
-/// Returns the version of a file's tables, 0 if there are none.
-fn version(file: &Connection) -> Result<usize, Error> {
+/// Returns how many steps were done.
+fn steps_done(file: &Connection) -> Result<usize, Error> {
     let found = file.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
-    let known = MIGRATIONS.len() as i32;
-    if found > known {
-        return Err(Error::NewerSchema { found, known });
+    match found {
+        0 => Ok(0),
+        OLDEST..=VERSION => Ok((found - OLDEST + 1) as usize),
+        found => Err(Error::UnknownSchema { found, known: VERSION }),
     }
-    Ok(usize::try_from(found).unwrap_or(0))
 }
 
 fn migrate(file: &mut Connection) -> Result<(), Error> {
-    let found = version(file)?;
+    let done = steps_done(file)?;
     let mut change = || {
         let change = file.transaction()?;
-        for migration in MIGRATIONS.iter().skip(found) {
+        for migration in MIGRATIONS.iter().skip(done) {
             change.execute_batch(migration)?;
         }
-        change.pragma_update(None, "user_version", MIGRATIONS.len() as i32)?;
+        change.pragma_update(None, "user_version", VERSION)?;
         change.commit()
     };
     change().map_err(Error::unavailable)
