@@ -1,11 +1,11 @@
-//! Five jobs that services do with other timers, done with this one, in virtual time.
+//! Four jobs that services do with other timers, done with this one, in virtual time.
 //!
 //! ```text
 //! cargo run -p demos --bin migrate
 //! ```
 //!
-//! Each is a page of user code, as it is after it came from Netty, Kafka, tokio-util or godis; what
-//! its lines were called there stands in `docs/MIGRATING.md`. The exit status is 1 if anything
+//! Each is a page of user code, as it is after it came from Netty, Kafka or tokio-util; what its
+//! lines were called there stands in `docs/MIGRATING.md`. The exit status is 1 if anything
 //! happens that should not, or not at its millisecond.
 
 use std::collections::HashMap;
@@ -15,19 +15,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tickwheel::keyed::KeyedTimer;
 use tickwheel::purgatory::{DelayedOperation, Purgatory};
-use tickwheel::{
-    AddError, BuildError, ManualClock, Task, Timeout, Timer, TimerBuilder, TimerEntry,
-};
+use tickwheel::{AddError, BuildError, ManualClock, Timeout, Timer, TimerBuilder, TimerEntry};
 
 /// Plays in a scene. Returns what should have happened in it, and when.
 type Play = fn(&Scene) -> Result<&'static str, Box<dyn Error>>;
 
-const PLAYS: [(&str, Play); 5] = [
+const PLAYS: [(&str, Play); 4] = [
     ("Netty's HashedWheelTimer: calls that time out after 300 ms, two at a time", netty),
     ("Kafka's Timer: members of a group, their sessions 300 ms long", kafka_timer),
     ("Kafka's purgatory: produces wait for two replicas, 500 ms at most", kafka_purgatory),
     ("tokio-util's DelayQueue: sessions outlive a connection by 300 ms", delay_queue),
-    ("godis' time wheel: keys with a time to live", godis),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -239,66 +236,5 @@ fn delay_queue(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
 350 ms  bob: is his session there? false
 600 ms  ada: session 1 gives way
 900 ms  ada: session 3 expired
-")
-}
-
-/// The keys, and when each expires.
-///
-/// They stay locked while their jobs change: so that no two threads leave a key with another one's
-/// deadline. The timer calls a job without a lock of its own, so the two can't block each other.
-struct Database {
-    keys: Arc<Mutex<HashMap<&'static str, Option<Instant>>>>,
-    jobs: KeyedTimer<&'static str>,
-    scene: Scene,
-}
-
-impl Database {
-    /// Sets the deadline. A second one replaces the first, and one that has passed expires the key
-    /// at once.
-    fn expire_at(&self, key: &'static str, deadline: Instant) -> Result<(), AddError<Task>> {
-        let mut keys = self.keys.lock().unwrap();
-        let (all, scene) = (Arc::clone(&self.keys), self.scene.clone());
-        let job = move || {
-            // If the key was set anew as this job began, it has another deadline now, or none.
-            let mut keys = all.lock().unwrap();
-            if keys.get(key) == Some(&Some(deadline)) {
-                keys.remove(key);
-                scene.tell(&format!("{key}: gone"));
-            }
-        };
-        self.jobs.add(key, deadline, job)?;
-        keys.insert(key, Some(deadline));
-        Ok(())
-    }
-
-    fn persist(&self, key: &'static str) {
-        let mut keys = self.keys.lock().unwrap();
-        if self.jobs.cancel(&key).is_some() {
-            keys.insert(key, None);
-            self.scene.tell(&format!("{key}: persists"));
-        }
-    }
-}
-
-/// From godis' `timewheel.At(time, key, job)` and `Cancel(key)`: keys with a time to live.
-fn godis(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
-    let timer = scene.timer(Timer::builder())?;
-    let jobs = KeyedTimer::new(&timer, |_, job: Task| job.run());
-    let database = Database { keys: Arc::default(), jobs, scene: scene.clone() };
-    let now = timer.now();
-    for (key, ttl_ms) in [("otp", 300), ("token", 300), ("cart", 300), ("sid", 0)] {
-        database.expire_at(key, now + Duration::from_millis(ttl_ms))?;
-    }
-    scene.wait_until(200);
-    database.persist("otp");
-    database.expire_at("cart", now + Duration::from_millis(500))?;
-    scene.wait_until(600);
-    scene.tell(&format!("{} key left", database.keys.lock().unwrap().len()));
-    Ok("\
-0 ms  sid: gone
-200 ms  otp: persists
-300 ms  token: gone
-500 ms  cart: gone
-600 ms  1 key left
 ")
 }
