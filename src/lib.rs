@@ -182,10 +182,8 @@ struct Readme;
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
 pub mod guide {
-    /// Calls of other timers (Netty, Kafka, tokio-util, godis), and their equivalents in this
-    /// crate.
+    /// Calls of other timers (Netty, Kafka, tokio, moka), and their equivalents in this crate.
     ///
-    /// [executor]: crate::guide#executors
     /// [compare generations]: crate::guide#one-timer-for-each-key
     /// [`max_pending`]: crate::guide#limits-shutdown-drop
     /// [tokio's paused clock]: crate::guide::runtimes#tokios-paused-clock
