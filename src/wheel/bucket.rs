@@ -232,6 +232,7 @@ impl Sweep {
         self.steps += 1;
         for _ in 0..STEP {
             let Some(expiration) = expirations.nth_waiting(self.nth) else {
+                // mutants: only the pace, unless no round is thorough.
                 let is_thorough = !self.is_thorough && self.found < self.steps * PAYS;
                 *self = Sweep { is_thorough, ..Sweep::default() };
                 continue;
@@ -249,6 +250,7 @@ impl Sweep {
             scratch.retain(is_live);
             let live = scratch.len();
             scratch.drain(..).for_each(|reference| bucket.push(blocks, reference));
+            // mutants: only the pace.
             self.found += taken - live;
             return taken - live;
         }
