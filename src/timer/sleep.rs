@@ -184,8 +184,8 @@ impl Sleep {
         context: &Context<'_>,
         limit: Limit,
     ) -> Poll<Result<(), SleepError>> {
-        let (TimerContext { time, delay_queue, .. }, deadline) =
-            (&*self.home.context, self.deadline);
+        let TimerContext { time, delay_queue, .. } = &*self.home.context;
+        let deadline = self.deadline;
         let now = match self.stage {
             // Reading the clock would cost a fifth of what a sleep costs that does not end.
             Stage::Delayed(start) => start.max(time.tick.start_of(delay_queue.reached())),
