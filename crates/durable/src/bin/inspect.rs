@@ -166,6 +166,7 @@ async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), 
         return Err(format!("there are no tables in schema {schema:?}: {how}").into());
     }
     if found < VERSION {
+        migration(schema, found)?; // An unknown version is said to be one.
         let how = format!("by a node, or by --print-migration {found}");
         return Err(format!("tables of version {found} are to be migrated first, {how}").into());
     }
