@@ -6,11 +6,12 @@
 //! wake-up, and is reported as such.
 //!
 //! # Which mutex
-//! [`HotMutex`] is std's. It guards what adding threads and the reaper lock all the time: the
-//! shards and the delay queue. [`Mutex`] is parking_lot's, and guards everything else. A contended
-//! mutex of parking_lot yields up to seven times before it parks. On Linux a yield costs the thread
-//! its slice: the reaper, which meets locks that adders hold half of the time, was 25 ms late where
-//! a thread that only sleeps was 0.06 ms late. Uncontended the two cost the same.
+//! [`HotMutex`] is std's. It guards what the reaper locks, and callers can lock without a pause:
+//! the shards, the delay queue, the list of sources, the state of a series and of a wait. [`Mutex`]
+//! is parking_lot's, and guards everything else. A contended mutex of parking_lot yields up to
+//! seven times before it parks. On Linux a yield costs the thread its slice: the reaper, which
+//! meets locks that adders hold half of the time, was 25 ms late where a thread that only sleeps
+//! was 0.06 ms late. Uncontended the two cost the same.
 
 #[cfg(tickwheel_model)]
 use shuttle::sync as base;

@@ -11,7 +11,8 @@ use crate::engine::manual_clock::ManualClock;
 use crate::engine::report::catch_panic;
 use crate::engine::shard::{AnyShard, TimerContext};
 use crate::engine::stats::Stats;
-use crate::sync::{Mutex, thread_local};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{HotMutex, thread_local};
 use crate::wheel::counters::Counters;
 use crate::wheel::tick::Tick;
 use std::cell::Cell;
@@ -109,18 +110,32 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// The list of a timer's sources.
+///
+/// Each step of a turn looks its source up under the list's lock, and callers may ask for `len` and
+/// `stats` without a pause. So the lock never yields, and is held for a look-up or a change only:
+/// whoever visits all sources does so without it, in a copy of the list.
+///
+/// A turn keeps no copy: a source that registers during the turn may be due in it, and one that was
+/// removed must not be kept alive until the turn ends.
 #[derive(Default)]
-pub(crate) struct Sources(Mutex<State>);
+pub(crate) struct Sources {
+    list: HotMutex<List>,
+    /// Whether sources that register from now on are closed at once. Changed under the list's lock,
+    /// and read without it: a loop that asks `is_shutdown` makes no turn wait.
+    closed: AtomicBool,
+}
+
+/// Sources by number. No number is given twice.
+type ByNumber = BTreeMap<u64, Arc<dyn Source>>;
 
 #[derive(Default)]
-struct State {
-    /// By number; no number is given twice.
-    sources: BTreeMap<u64, Arc<dyn Source>>,
+struct List {
+    /// Shared with those who visit all sources; copied before a change only if somebody does.
+    sources: Arc<ByNumber>,
     numbers: u64,
     /// The counts of sources that have gone.
     departed: Counters,
-    /// Whether sources that register from now on are closed at once.
-    closed: bool,
 }
 
 impl Sources {
@@ -128,15 +143,19 @@ impl Sources {
         &self,
         make: impl FnOnce(u64) -> Arc<S>,
     ) -> (u64, Arc<S>) {
-        let mut state = self.0.lock();
-        state.numbers += 1;
-        let number = state.numbers;
-        drop(state);
+        let mut list = self.list.lock();
+        list.numbers += 1;
+        let number = list.numbers;
+        drop(list);
         let source = make(number);
         let registered: Arc<dyn Source> = Arc::clone(&source) as _;
-        self.0.lock().sources.insert(number, Arc::clone(&registered));
-        // A thread that closes the sources after this finds this one.
-        if self.is_closed() {
+        let mut list = self.list.lock();
+        Arc::make_mut(&mut list.sources).insert(number, Arc::clone(&registered));
+        // Asked under the lock: a thread that closes the sources has set this before, or finds this
+        // source in the list.
+        let is_closed = self.is_closed();
+        drop(list);
+        if is_closed {
             registered.shards().for_each(AnyShard::close);
         }
         (number, source)
@@ -147,34 +166,34 @@ impl Sources {
         let Some(source) = self.get(number) else { return };
         let mut counters = Counters::default();
         source.shards().for_each(|shard| shard.detach(&mut counters));
-        let mut state = self.0.lock();
-        state.departed.absorb(&counters);
-        state.sources.remove(&number);
+        let mut list = self.list.lock();
+        list.departed.absorb(&counters);
+        Arc::make_mut(&mut list.sources).remove(&number);
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<dyn Source>> {
-        self.0.lock().sources.get(&number).cloned()
+        self.list.lock().sources.get(&number).cloned()
     }
 
-    pub(crate) fn all(&self) -> BTreeMap<u64, Arc<dyn Source>> {
-        self.0.lock().sources.clone()
+    pub(crate) fn all(&self) -> Arc<ByNumber> {
+        Arc::clone(&self.list.lock().sources)
     }
 
     /// Returns the counts of all sources, also of those that have gone.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         let mut counted = Vec::new();
-        for (number, source) in self.all() {
+        for (number, source) in &*self.all() {
             let mut counters = Counters::default();
             let pending = source.shards().map(|shard| shard.count(&mut counters)).sum();
             source.count(&mut stats);
-            counted.push((number, counters, pending));
+            counted.push((*number, counters, pending));
         }
-        let state = self.0.lock();
+        let list = self.list.lock();
         // A source that left meanwhile was counted as it left.
-        counted.retain(|(number, ..)| state.sources.contains_key(number));
-        stats.absorb(&state.departed, 0);
-        drop(state);
+        counted.retain(|(number, ..)| list.sources.contains_key(number));
+        stats.absorb(&list.departed, 0);
+        drop(list);
         for (_, counters, pending) in counted {
             stats.absorb(&counters, pending);
         }
@@ -182,19 +201,23 @@ impl Sources {
     }
 
     pub(crate) fn close(&self) {
-        self.0.lock().closed = true;
+        let list = self.list.lock();
+        // Release: a thread that sees the end also sees that the reaper has stopped.
+        self.closed.store(true, Ordering::Release);
+        drop(list);
         for source in self.all().values() {
             source.shards().for_each(AnyShard::close);
         }
     }
 
+    /// Takes no lock. Acquire: see [`close`](Self::close).
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.lock().closed
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Forgets the sources: a listener may keep the engine for longer, but not the user's code.
     pub(crate) fn forget(&self) {
-        let sources = mem::take(&mut self.0.lock().sources);
+        let sources = mem::take(&mut self.list.lock().sources);
         drop(sources);
     }
 }

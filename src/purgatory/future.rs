@@ -3,7 +3,7 @@
 use crate::engine::clock::When;
 use crate::engine::report::catch_panic;
 use crate::purgatory::{CancelPendingOnDrop, DelayedOperation, Pending, Purgatory, WatchError};
-use crate::sync::Mutex;
+use crate::sync::HotMutex;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash};
@@ -22,7 +22,7 @@ struct End {
     /// How the operation has ended so far. Published on drop, because an expiry begins as a
     /// completion.
     waited: Waited,
-    shared: Arc<Mutex<Outcome>>,
+    shared: Arc<HotMutex<Outcome>>,
 }
 
 /// How a [`Wait`] ended.
@@ -77,7 +77,7 @@ impl Drop for End {
 /// [`Purgatory::wait`] returns, even before the future is first polled.
 #[must_use = "dropped at once, it cancels at once"]
 pub struct Wait<K: Eq + Clone + Send + 'static> {
-    shared: Arc<Mutex<Outcome>>,
+    shared: Arc<HotMutex<Outcome>>,
     /// Dropped after the waker.
     _pending: Option<CancelPendingOnDrop<K, FutureOperation>>,
 }
@@ -134,7 +134,7 @@ where
         timeout: impl Into<When>,
         condition: impl FnMut() -> bool + Send + 'static,
     ) -> Result<Wait<K>, WatchError<FutureOperation>> {
-        let shared = Arc::new(Mutex::new(Outcome::default()));
+        let shared = Arc::new(HotMutex::new(Outcome::default()));
         let operation = FutureOperation {
             condition: Box::new(condition),
             end: End { waited: Waited::Cancelled, shared: Arc::clone(&shared) },

@@ -331,7 +331,7 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns whether [`shutdown`](Self::shutdown) was called and has stopped the reaper: false
     /// while `shutdown` waits for the reaper's batch. An `add` that begins after this has returned
     /// true is accepted only while that `shutdown` is still running, which then returns its entry.
-    /// Waits for a lock that no task runs under.
+    /// Takes no lock: a loop may ask this without a pause.
     #[must_use]
     pub fn is_shutdown(&self) -> bool {
         self.base.engine.sources.is_closed()
@@ -409,9 +409,10 @@ impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
     }
 }
 
+/// Prints no count: counting takes the lock of every shard, and would wait for ever under an
+/// [`Entry`](crate::keyed::Entry) that the same thread holds.
 impl<T: Send + 'static> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut timer = f.debug_struct("Timer");
-        timer.field("name", &self.name()).field("pending", &self.len()).finish_non_exhaustive()
+        f.debug_struct("Timer").field("name", &self.name()).finish_non_exhaustive()
     }
 }

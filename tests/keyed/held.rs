@@ -47,6 +47,21 @@ fn keys_expire_soon_after_their_shard_is_let_go() {
     assert_eq!(keyed.len(), 1);
 }
 
+/// A timer is printed by a thread that holds one of its keys: in a log line, say.
+#[test]
+fn a_timer_is_printed_under_an_entry() {
+    let (done, printed) = channel();
+    thread::spawn(move || {
+        let timer = Timer::builder().name("held").build().expect("in range");
+        let keyed = KeyedTimer::new(&timer, |_: u32, ()| ());
+        keyed.add(1, HOUR, ()).expect("there is room");
+        let _entry = keyed.find(&1);
+        done.send(format!("{timer:?} {keyed:?}")).expect("the test waits");
+    });
+    let printed = printed.recv_timeout(HANG).expect("printing takes no lock of a shard");
+    assert!(printed.contains("held"), "{printed}");
+}
+
 type Kept<K> = KeyedTimer<K, Arc<u32>, BuildHasherDefault<OneShard>>;
 
 /// Returns a keyed timer whose closure keeps each key for another hour. The time of `key` was up,

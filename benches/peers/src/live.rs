@@ -1,9 +1,10 @@
-//! Work on the real clock, with a live reaper: W7, W8, X1 and X2, each beside what the same loop
+//! Work on the real clock, with a live reaper: W7, W8, X1 to X3, each beside what the same loop
 //! shows without a timer, or without a cascade. How late something was is in microseconds.
 
 use crate::work::Random;
 use hdrhistogram::Histogram;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -121,6 +122,36 @@ pub fn cascade(load: u64) -> (f64, f64) {
     assert!(cascaded >= load, "the bucket cascades while the loop runs: {cascaded}");
     let worst = *worst.lock().expect("no panic");
     (longest.as_nanos() as f64 / 1e3, worst.as_nanos() as f64 / 1e3)
+}
+
+/// Measures the median lateness, in microseconds, of timers of 3 ms while four threads `ask`
+/// something of their timer, or of another one, without a pause.
+pub fn asked(timers: u32, ask: fn(&Timer, &Timer)) -> f64 {
+    const DELAY: Duration = Duration::from_millis(3);
+    let timer = Timer::builder().start().expect("a thread");
+    let other = Timer::builder().build().expect("in range");
+    let recorder = Recorder::new();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    ask(&timer, &other);
+                }
+            });
+        }
+        for _ in 0..timers {
+            let record = recorder.clone();
+            let deadline = Instant::now() + DELAY;
+            timer.at(deadline, move || record.record(deadline)).expect("there is no limit");
+            thread::sleep(DELAY);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    while !timer.is_empty() {
+        thread::sleep(DELAY);
+    }
+    recorder.lateness().p50
 }
 
 pub struct Lateness {

@@ -290,5 +290,11 @@ impl Bench {
             self.ours("X2", "us", late);
             self.ours("X2_no_cascade", "us", late_idle);
         }
+        if self.wants("X3") {
+            let timers = if quick { 100 } else { 500 };
+            self.ours("X3_is_shutdown", "us", live::asked(timers, |own, _| _ = own.is_shutdown()));
+            self.ours("X3_stats", "us", live::asked(timers, |own, _| _ = own.stats()));
+            self.ours("X3_others_stats", "us", live::asked(timers, |_, other| _ = other.stats()));
+        }
     }
 }
