@@ -266,14 +266,14 @@ pub(crate) struct Reaper {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-/// How long the reaper pauses after a panic: constant panics cost next to nothing, and a thread
-/// that joins the reaper hardly notices.
+/// How long the reaper pauses between two panics in a row: constant panics cost next to nothing,
+/// and a thread that joins the reaper hardly notices.
 const REST: Duration = Duration::from_millis(100);
 
 impl Reaper {
     /// Starts a thread with the timer's name that advances the clock until the timer is stopped. A
-    /// panic that reaches its loop, that of a user's `Drop` or of a clock, is counted and reported;
-    /// after a pause the reaper goes on.
+    /// panic that reaches its loop, that of a user's `Drop` or of a clock, is counted and reported,
+    /// and the reaper goes on.
     pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Self> {
         let engine = Arc::clone(engine);
         let builder = thread::Builder::new().name(engine.context.name.to_string());
@@ -282,14 +282,21 @@ impl Reaper {
             let context = &engine.context;
             let name = &*context.name;
             report::event!(debug, timer = name, "the reaper has started");
+            let mut has_panicked = false;
             while !context.delay_queue.is_stopped() {
-                // In a model, a panic of the reaper must fail the model.
                 let advance = || engine.advance_clock(Duration::MAX, usize::MAX);
+                // In a model, a panic of the reaper must fail the model.
                 if cfg!(tickwheel_model) {
                     advance();
-                } else if context.catch_panic(advance).is_none() {
+                    continue;
+                }
+                let panics = context.catch_panic(advance).is_none();
+                // Not after a single one: the timers behind a `Drop` that panics would be late. A
+                // clock that panics does so in each turn.
+                if panics && has_panicked {
                     thread::sleep(REST);
                 }
+                has_panicked = panics;
             }
             report::event!(debug, timer = name, "the reaper has stopped");
         })?;

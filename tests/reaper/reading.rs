@@ -160,6 +160,7 @@ fn a_clock_that_goes_back_and_forth_breaks_nothing() {
     }
 }
 
+/// And pauses for a tenth of a second between two panics in a row.
 #[test]
 fn a_reaper_goes_on_after_a_panic_of_its_clock() {
     let hand = Hand::new();
@@ -169,6 +170,10 @@ fn a_reaper_goes_on_after_a_panic_of_its_clock() {
     sleeping(&timer);
     hand.panics.store(true, SeqCst);
     until("it is counted", || timer.stats().panicked > 0);
+    let begun = Instant::now();
+    let before = timer.stats().panicked;
+    until("it panics on", || timer.stats().panicked >= before + 2);
+    assert!(begun.elapsed() >= 100 * MS, "it does not spin");
     let in_a_call = catch_unwind(AssertUnwindSafe(|| timer.now()));
     assert!(in_a_call.is_err());
     hand.panics.store(false, SeqCst);
