@@ -42,8 +42,9 @@ pub struct Stats {
     pub dropped: u64,
     /// Panics of the user's code that were contained: of tasks, also on a
     /// [`Worker`](crate::Worker); of executors and `on_refused`; of
-    /// [`Periodic`](crate::periodic::Periodic) runs; of wakers; and of a `Drop` or a clock in the
-    /// reaper's loop. Not counted here: panics of operations, which are in
+    /// [`Periodic`](crate::periodic::Periodic) runs; of wakers; of the `Drop` of a task that
+    /// repeats after a shutdown; and of a `Drop` or a clock in the reaper's loop. Not counted here:
+    /// panics of operations, which are in
     /// [`purgatory::Stats::panicked`](crate::purgatory::Stats::panicked), and of code that the
     /// executor has handed on.
     pub panicked: u64,

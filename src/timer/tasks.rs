@@ -118,7 +118,9 @@ impl<T: Send + 'static> Tasks<T> {
         let Batch { tasks: left, mut refused, added } = batch;
         refused.extend(left);
         for entry in added {
-            drop(self.add(entry, Limit::Exceed)); // Dropped after a shutdown.
+            // After a shutdown the entry is dropped here. A panic of that drop must not lose the
+            // refused tasks.
+            context.catch_panic(|| drop(self.add(entry, Limit::Exceed)));
         }
         if refused.is_empty() {
             return;

@@ -11,8 +11,9 @@ mod unwind;
 
 use std::panic::panic_any;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
-use tickwheel::{Executor, ManualClock, Task, Timer, TimerEntry, Worker};
+use tickwheel::{Batch, Executor, ManualClock, Task, Timer, TimerEntry, WeakTimer, Worker};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const HANG: Duration = Duration::from_secs(20);
@@ -200,4 +201,46 @@ fn the_reaper_goes_on_at_once_after_a_single_panic_of_a_drop() {
         }
         assert!(first.elapsed() < HANG, "there was a pause in each of {round} rounds");
     }
+}
+
+/// Shuts its timer down, hands the brittle tasks back to be repeated, and refuses the others.
+struct Ends(OnceLock<WeakTimer<Brittle>>);
+
+impl Executor<Brittle> for Arc<Ends> {
+    fn execute(&self, task: Brittle) -> Result<(), Brittle> {
+        Err(task)
+    }
+
+    fn execute_batch(&self, batch: &mut Batch<'_, Brittle>) {
+        let timer = self.0.get().and_then(WeakTimer::upgrade).expect("its caller has it");
+        assert!(timer.shutdown().is_empty());
+        while let Some(task) = batch.next() {
+            if task.0 {
+                batch.add(TimerEntry::after(MS, task));
+            } else {
+                batch.refuse(task);
+            }
+        }
+    }
+}
+
+/// Seen to fail: the first drop came out of the call, the second one ended the process.
+#[test]
+fn the_drop_of_what_is_repeated_after_a_shutdown_costs_no_refused_task() {
+    no_report_succeeds();
+    let ends = Arc::new(Ends(OnceLock::new()));
+    let (sender, refused) = channel();
+    let timer = Timer::builder()
+        .clock(ManualClock::new())
+        .executor(Arc::clone(&ends))
+        .on_refused(move |task: Brittle| sender.send(task.0).unwrap())
+        .build()
+        .unwrap();
+    ends.0.set(timer.downgrade()).expect("the first");
+    for panics in [false, true, false, true] {
+        timer.after(Duration::ZERO, Brittle(panics)).unwrap();
+    }
+    assert_eq!(timer.advance_clock(Duration::ZERO), 4);
+    assert_eq!(refused.try_iter().collect::<Vec<_>>(), [false, false]);
+    assert_eq!((timer.stats().refused, timer.stats().panicked), (2, 2));
 }
