@@ -68,9 +68,13 @@ impl Metrics {
     /// is dropped it is shown no more.
     pub fn timer<T: Send + 'static>(&self, timer: &Timer<T>) {
         let weak: WeakTimer<T> = timer.downgrade();
+        // A service that builds timer after timer keeps nothing of the former ones here. They are
+        // read without the lock, as in `figures`.
+        let known = self.lock().timers.clone();
+        let gone: Vec<_> = known.iter().filter(|source| source.read().is_none()).collect();
         let mut sources = self.lock();
-        // A service that builds timer after timer keeps nothing of the former ones here.
-        sources.timers.retain(|source| source.read().is_some());
+        // Not by name: meanwhile another timer may have got it.
+        sources.timers.retain(|it| !gone.iter().any(|gone| Arc::ptr_eq(&gone.name, &it.name)));
         add(&mut sources.timers, timer.name(), move |name| {
             let timer = weak.upgrade()?;
             Some(TimerFigures::new(name, &timer.stats(), &timer.snapshot()))

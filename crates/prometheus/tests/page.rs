@@ -4,8 +4,11 @@ mod common;
 
 use common::{Page, Service};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
 use std::time::Duration;
-use tickwheel::{Timer, TimerEntry};
+use tickwheel::{Executor, Timer, TimerEntry};
 use tickwheel_prometheus::Metrics;
 
 const MS: Duration = Duration::from_millis(1);
@@ -169,6 +172,37 @@ fn the_metrics_keep_no_timer_alive() {
     metrics.timer(&second);
     let names = Page::of(&metrics).labels("tickwheel_timer_pending", "timer");
     assert_eq!(names, BTreeSet::from(["short".to_owned()]));
+}
+
+/// An executor that looks at the metrics, once, as it is asked for its own count of panics.
+struct Asks(Metrics, AtomicBool);
+
+impl Executor<u32> for Asks {
+    fn execute(&self, _: u32) -> Result<(), u32> {
+        Ok(())
+    }
+
+    fn panicked(&self) -> u64 {
+        if self.1.swap(false, Ordering::Relaxed) {
+            assert_eq!(self.0.figures().timers.len(), 1);
+        }
+        0
+    }
+}
+
+/// Seen to fail: the registration of the second timer hung.
+#[test]
+fn an_executor_may_ask_for_the_metrics_of_its_own_timer() {
+    let metrics = Metrics::default();
+    let asks = Asks(metrics.clone(), AtomicBool::new(true));
+    let timer = Timer::builder().executor(asks).build().unwrap();
+    metrics.timer(&timer);
+    let (sender, registered) = channel();
+    thread::spawn(move || {
+        metrics.timer(&timer);
+        sender.send(metrics.figures().timers.len()).unwrap();
+    });
+    assert_eq!(registered.recv_timeout(Duration::from_secs(20)), Ok(2));
 }
 
 /// As the format asks for it: each family once, with its samples beneath it, each sample once.
