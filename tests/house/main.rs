@@ -1,5 +1,7 @@
-//! The rules of the house, read from the sources: who may use whom, and how long things may be.
+//! The rules of the house, read from the sources: who may use whom, how long things may be, and
+//! that the planted bugs fit.
 
+mod planted;
 mod readers;
 mod sources;
 
