@@ -101,7 +101,11 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
                     break;
                 }
                 let indices: Vec<_> = entries.of_chunk(chunk).map(|(key, _)| key.index).collect();
-                all.extend(indices.into_iter().filter_map(|index| state.cancel_key(index)));
+                let cancelled = indices.into_iter().filter_map(|index| state.cancel_key(index));
+                let cancelled: Vec<_> = cancelled.collect();
+                // The list of all is moved as it grows, in time proportional to it.
+                drop(state);
+                all.extend(cancelled);
             }
         }
         all
