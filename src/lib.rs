@@ -70,7 +70,8 @@
 //!   true. In nested checks, all must return true.
 //! - Keys lie in shards. A thread that locks a shard without a pause delays only that shard's keys.
 //! - A panic in your `Drop` reaches the caller, as in std's collections. The reaper survives
-//!   the panic.
+//!   the panic. One exception: a [`Timer`] or [`Purgatory`] that ends contains and reports the
+//!   panics of the pending tasks and operations that it drops.
 //! - Deadlines are rounded up to a tick, by default one millisecond: timers are half a tick late on
 //!   average. A finer tick costs a wake-up for each due bucket. On [busy cores](guide#busy-cores)
 //!   the reaper waits for its turn.
@@ -99,8 +100,12 @@
 //! - **A panic stays in its task.** The panic is reported, and counted in [`Stats::panicked`]
 //!   (operations: the purgatory's [`panicked`]). The timer can be used in and after a
 //!   `catch_unwind`.
-//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. One
-//!   exception: a shard's table of keys, chunks or armed buckets doubles under its lock.
+//! - **No stalls.** No call holds a lock for a time proportional to the number of timers. Each of
+//!   these exceptions locks one shard at a time:
+//!   - a shard's table of keys, chunks or armed buckets doubles or shrinks under its lock;
+//!   - [`Timer::snapshot`] visits the armed buckets of a shard under its lock;
+//!   - [`Timer::shutdown`] and the drop of a last clone free the emptied tables of a shard under
+//!     its lock.
 //! - **The reaper is not starved.** A contended lock does not cost the reaper its time slice. While
 //!   the holder of a shard's lock waits for a core, the reaper serves other shards.
 //! - **Idle costs nothing.** Nothing wakes up periodically, however many timers are pending. On a

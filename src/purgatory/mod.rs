@@ -193,6 +193,10 @@ where
     /// to the key's operations, and takes a few dozen out of the shard at a time. An operation
     /// whose deadline has passed is checked until the executor expires it.
     ///
+    /// If the operations that come next end during a check, the call looks for its place from the
+    /// front of the key. On a key whose checks keep ending their neighbours, the time may be
+    /// proportional to the square of the key's operations.
+    ///
     /// # Inside an operation's code
     /// A call from a check or a callback, of any purgatory, is queued and returns 0. The call that
     /// runs this code makes the queued call afterwards, together with the callbacks of operations

@@ -286,6 +286,7 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
+    /// Holds a shard's lock while it visits the shard's buckets.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.base.engine.snapshot(self.tasks.shards.set.len())

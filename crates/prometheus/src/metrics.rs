@@ -17,7 +17,7 @@ use tickwheel_leases::Leases;
 /// Register each with one line, and the metrics with a
 /// [`Registry`](prometheus_client::registry::Registry), as a collector. Every figure is read when
 /// it is asked for: between scrapes this costs nothing. A scrape looks at every shard and every
-/// bucket once, at no timer; it holds no lock for long.
+/// bucket once, at no timer. It holds a shard's lock while it looks at the shard's buckets.
 ///
 /// Names become the labels `timer`, `purgatory`, `keyed_timer`, `leases` and `durable`. A name
 /// that is taken gets a number: the second timer called `sessions` is shown as `sessions-2`.
