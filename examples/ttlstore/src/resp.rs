@@ -13,6 +13,8 @@ pub(crate) type Request = Vec<Vec<u8>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
+const UNBALANCED: Malformed = Malformed("unbalanced quotes in request");
+
 /// The longest line: a length, or a request that was typed.
 const MAX_LINE: usize = 64 * 1024;
 const MAX_WORDS: i64 = 64 * 1024;
@@ -58,8 +60,7 @@ impl Parser {
         if self.missing == 0 {
             let Some((line, end)) = line(input)? else { return Ok(None) };
             let Some(digits) = line.strip_prefix(b"*") else {
-                let words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-                let request = words.map(<[u8]>::to_vec).collect();
+                let request = words(line)?;
                 input.advance(end);
                 return Ok(Some(request));
             };
@@ -105,6 +106,62 @@ fn line(input: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
         }
         None if input.len() >= MAX_LINE => Err(Malformed("too big inline request")),
         None => Ok(None),
+    }
+}
+
+/// Splits a line as Redis does: a word, or a part of it, may stand in quotes.
+fn words(line: &[u8]) -> Result<Request, Malformed> {
+    let mut words = Vec::new();
+    let mut rest = line.trim_ascii_start();
+    while !rest.is_empty() {
+        let (word, after) = word(rest)?;
+        words.push(word);
+        rest = after.trim_ascii_start();
+    }
+    Ok(words)
+}
+
+/// Takes the first word out of a line that begins with one, and returns what follows.
+fn word(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), Malformed> {
+    let mut word = Vec::new();
+    let mut open = None;
+    loop {
+        let (byte, length) = match (open, rest) {
+            (None, []) => return Ok((word, rest)),
+            (None, [space, ..]) if space.is_ascii_whitespace() => return Ok((word, rest)),
+            (None, [quote @ (b'"' | b'\''), inside @ ..]) => {
+                open = Some(*quote);
+                rest = inside;
+                continue;
+            }
+            (Some(quote), [close, after @ ..]) if *close == quote => {
+                let ends = after.first().is_none_or(u8::is_ascii_whitespace);
+                return if ends { Ok((word, after)) } else { Err(UNBALANCED) };
+            }
+            (Some(_), []) => return Err(UNBALANCED),
+            (Some(b'"'), [b'\\', escaped @ ..]) => unescaped(escaped),
+            (Some(b'\''), [b'\\', b'\'', ..]) => (b'\'', 2),
+            (_, [byte, ..]) => (*byte, 1),
+        };
+        word.push(byte);
+        rest = &rest[length..];
+    }
+}
+
+/// Returns the byte that stands for what follows a `\`, and the length of both.
+fn unescaped(escaped: &[u8]) -> (u8, usize) {
+    let hex = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
+    match *escaped {
+        [b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (hex(high) * 16 + hex(low), 4)
+        }
+        [b'n', ..] => (b'\n', 2),
+        [b'r', ..] => (b'\r', 2),
+        [b't', ..] => (b'\t', 2),
+        [b'b', ..] => (8, 2),
+        [b'a', ..] => (7, 2),
+        [byte, ..] => (byte, 2),
+        [] => (b'\\', 1),
     }
 }
 
@@ -217,10 +274,16 @@ mod tests {
 
     #[test]
     fn requests_and_what_is_none() {
-        let cases: [(&str, &[&[&str]], &str); 5] = [
+        let cases: [(&str, &[&[&str]], &str); 7] = [
             ("*2\r\n$3\r\nget\r\n$2\r\n\r\n\r\n", &[&["get", "\r\n"]], ""),
             (" set  k\tv\r\n\n*0\n*-1\r\n", &[&["set", "k", "v"], &[], &[], &[]], ""),
             ("*1\n$1\na\r\nb\n*1\r\n$1\r\n", &[&["a"], &["b"]], ""),
+            (
+                "\"a b\" 'it\\'s' \"\\x41\\n\\\"\" \"\" a'b'\n",
+                &[&["a b", "it's", "A\n\"", "", "ab"]],
+                "",
+            ),
+            ("get \"a\nget 'a'b\n", &[], "unbalanced quotes in request"),
             ("*1\r\n$-1\r\n", &[], "invalid bulk length"),
             ("*1\r\n$01\r\n", &[], "invalid bulk length"),
         ];

@@ -2,7 +2,7 @@
 //!
 //! They are asked one after the other, so no key expires meanwhile: each lives for minutes, and a
 //! TTL may differ by the time that has passed. `TTLSTORE_SEED` says which sequences. It needs
-//! redis-server, and fails without.
+//! redis-server, and fails without. Lines that are typed are drawn as well, with their quotes.
 
 mod common;
 
@@ -10,7 +10,9 @@ use common::{Server, connect};
 use fastrand::Rng;
 use redis::{Connection, ConnectionLike, Value};
 use std::env;
+use std::io::{Read, Write};
 use std::iter;
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 use tickwheel_services::RedisServer;
 
@@ -19,8 +21,7 @@ const STEPS: usize = 60;
 
 #[test]
 fn both_servers_give_the_same_replies() {
-    let seed = env::var("TTLSTORE_SEED").ok().and_then(|text| text.parse().ok());
-    let first = seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let first = first_seed();
     let theirs = RedisServer::start().expect("a redis-server");
     let ours = Server::real();
     let (mut replies, mut errors) = (0, 0);
@@ -45,6 +46,38 @@ fn both_servers_give_the_same_replies() {
     }
     println!("{replies} replies, {errors} of them errors");
     assert!(errors * 2 < replies, "most commands are right");
+}
+
+fn first_seed() -> u64 {
+    let seed = env::var("TTLSTORE_SEED").ok().and_then(|text| text.parse().ok());
+    seed.unwrap_or_else(|| fastrand::u64(..1 << 32))
+}
+
+#[test]
+fn both_servers_split_lines_alike() {
+    let theirs = RedisServer::start().expect("a redis-server");
+    let path = theirs.url().replace("redis+unix://", "");
+    let ours = Server::real();
+    let first = first_seed();
+    let mut errors = 0;
+    for seed in first..first + 300 {
+        let mut random = Rng::with_seed(seed);
+        let mut line = "ping ".to_owned();
+        for _ in 0..random.usize(..8) {
+            line += ["\"", "\"", "'", "'", "\\", "\\x", "4", "f", "n", " ", "z", "\t"]
+                [random.usize(..12)];
+        }
+        let sent = format!("{line}\r\nquit\r\n");
+        let mut stream = UnixStream::connect(&path).expect("it listens");
+        stream.write_all(sent.as_bytes()).expect("it is sent");
+        let mut told = Vec::new();
+        stream.read_to_end(&mut told).expect("it ends");
+        let mut client = ours.raw();
+        client.send(&sent);
+        assert_eq!(client.rest(), told, "TTLSTORE_SEED={seed}: {line:?}");
+        errors += u64::from(told.starts_with(b"-ERR Protocol error"));
+    }
+    assert!((1..299).contains(&errors), "{errors} lines were refused");
 }
 
 fn ask(client: &mut Connection, words: &[String]) -> Value {
