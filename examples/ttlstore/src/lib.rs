@@ -148,10 +148,12 @@ impl Server {
         let late = |share| lateness.quantile(share).unwrap_or_default().as_micros();
         format!(
             "# Server\r\nredis_version:{REDIS_VERSION}\r\nserver_name:ttlstore\r\n\
+             redis_mode:standalone\r\n\
              # Clients\r\nconnected_clients:{}\r\nevicted_clients:{}\r\n\
              # Memory\r\nused_memory:{}\r\nused_memory_clients:{}\r\n\
              # Stats\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\n\
              # Latencystats\r\nexpire_lag_percentiles_usec:p50={},p99={},p99.9={}\r\n\
+             # Replication\r\nrole:master\r\nconnected_slaves:0\r\n\
              # Keyspace\r\ndb0:keys={}\r\n",
             self.peers.len(),
             self.peers.cut.get(),

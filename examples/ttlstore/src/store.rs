@@ -86,10 +86,31 @@ impl Store {
         Ok(())
     }
 
+    /// Moves the key's deadline. A `ttl` of zero removes the key, which does not expire then.
+    /// Returns whether it was there.
+    pub(crate) fn reschedule(&self, key: &[u8], ttl: Duration) -> bool {
+        let entry = self.keys.find(key);
+        entry.map(|entry| self.reschedule_entry(entry, key, ttl)).is_some()
+    }
+
+    /// Does the same to a key that was found, and which cannot expire since.
+    pub(crate) fn reschedule_entry(
+        &self,
+        mut entry: OccupiedEntry<'_, Key, Value>,
+        key: &[u8],
+        ttl: Duration,
+    ) {
+        if ttl.is_zero() {
+            let value = entry.cancel();
+            self.tally.subtract(size(key, &value));
+        } else {
+            entry.reschedule(ttl);
+        }
+    }
+
     /// Removes the key, which does not expire then. Returns whether it was there.
     pub(crate) fn remove(&self, key: &[u8]) -> bool {
-        let value = self.keys.find(key).map(OccupiedEntry::cancel);
-        value.map(|value| self.tally.subtract(size(key, &value))).is_some()
+        self.reschedule(key, Duration::ZERO)
     }
 
     /// Removes all keys.

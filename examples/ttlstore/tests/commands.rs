@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{LIMITS, Server, connect, told};
+use common::{LIMITS, Server, connect, encoded, told};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tickwheel::{Task, Worker};
 
 /// Sends each line, and compares what is told; `pass` lets so many milliseconds pass.
@@ -95,6 +95,87 @@ fn whoever_moves_a_deadline_moves_the_end() {
 }
 
 #[test]
+fn who_reads_a_key_may_move_its_deadline() {
+    let server = Server::manual(LIMITS);
+    let invalid = "ERR invalid expire time in 'getex' command";
+    check(
+        &server,
+        2,
+        &[
+            ("getex none", "nil"),
+            ("getex none ex 0", "nil"),
+            ("set k v px 100", "OK"),
+            ("getex k", "v"),
+            ("pttl k", "100"),
+            ("getex k px 300", "v"),
+            ("pttl k", "300"),
+            ("getex k ex 0", invalid),
+            ("getex k pxat -1", invalid),
+            ("getex k ex 1 persist", "ERR syntax error"),
+            ("getex k nx", "ERR syntax error"),
+            ("getex k get", "ERR syntax error"),
+            ("getex k keepttl", "ERR syntax error"),
+            ("pttl k", "300"),
+            ("getex k PERSIST", "v"),
+            ("pttl k", "-1"),
+            ("getex k ex 1", "v"),
+            ("pass 999", ""),
+            ("getex k", "v"),
+            ("pass 1", ""),
+            ("getex k persist", "nil"),
+            ("dbsize", "0"),
+        ],
+    );
+    server.wait("expired_keys", 1);
+    assert_eq!(server.info("used_memory"), 0);
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    since.as_millis() as u64
+}
+
+#[test]
+fn a_date_becomes_what_is_left_until_then() {
+    let server = Server::manual(LIMITS);
+    let mut client = server.client();
+    for line in
+        ["pexpireat k DATE000", "expireat k DATE", "getex k pxat DATE000", "getex k exat DATE"]
+    {
+        told(&mut client, "set k v");
+        let date_s = wall_ms() / 1000 + 1000;
+        let most = date_s * 1000 - wall_ms();
+        let reply = told(&mut client, &line.replace("DATE", &date_s.to_string()));
+        assert_eq!(reply, if line.starts_with("getex") { "v" } else { "1" }, "{line}");
+        let least = date_s * 1000 - wall_ms() - 1;
+        let left: u64 = told(&mut client, "pttl k").parse().expect("a number");
+        assert!((least..=most).contains(&left), "{line}: {least} {left} {most}");
+        server.pass(left - 1);
+        assert_eq!(told(&mut client, "dbsize"), "1", "{line}");
+        server.pass(1);
+        assert_eq!(told(&mut client, "dbsize"), "0", "{line}");
+    }
+    server.wait("expired_keys", 4);
+}
+
+#[test]
+fn a_date_that_is_over_removes_the_key_and_nobody_hears() {
+    let server = Server::manual(LIMITS);
+    let mut client = server.client();
+    for line in ["expireat k 1", "pexpireat k -9223372036854775808", "getex k exat 1"] {
+        told(&mut client, "set k 1 ex 100");
+        assert_eq!(told(&mut client, line), "1", "{line}");
+        assert_eq!(told(&mut client, "dbsize"), "0", "{line}");
+        assert_eq!(server.info("used_memory"), 0, "{line}");
+    }
+    assert_eq!(told(&mut client, "expireat k 1"), "0");
+    let invalid = "ERR invalid expire time in 'expireat' command";
+    assert_eq!(told(&mut client, "expireat k 9223372036854775807"), invalid);
+    server.pass(1000);
+    assert_eq!(server.info("expired_keys"), 0);
+}
+
+#[test]
 fn a_key_that_is_due_is_gone_before_the_timer_comes() {
     let server = Server::manual(LIMITS);
     let mut client = server.client();
@@ -102,6 +183,8 @@ fn a_key_that_is_due_is_gone_before_the_timer_comes() {
         ("get k", "nil"),
         ("incr k", "1"),
         ("persist k", "0"),
+        ("getex k ex 100", "nil"),
+        ("pexpireat k 9999999999999", "0"),
         ("pexpire k 100", "0"),
         ("set k w xx keepttl", "nil"),
         ("del k", "0"),
@@ -232,6 +315,76 @@ fn channels() {
     check(&server, 2, &[("publish news hi", "0")]);
     listener.hears("quit\r\n", "+OK\r\n");
     assert!(listener.rest().is_empty());
+}
+
+/// Replays what StackExchange.Redis 2.8 sends when it connects in RESP2, according to its source:
+/// `HandshakeAsync` and `AutoConfigureAsync`. The client itself does not run. It needs the echo,
+/// and takes the role and the number of the connection; it does without what is refused.
+#[test]
+fn stackexchange_redis_is_told_what_it_needs_to_connect() {
+    let server = Server::manual(LIMITS);
+    // It sends the bytes of a GUID.
+    let guid = b"\xff\x00\r\n$\"+\x80 012345\n";
+    let echo = [b"*2\r\n$4\r\nECHO\r\n$16\r\n", &guid[..], b"\r\n"].concat();
+    let names = [
+        "CLIENT SETNAME web",
+        "CLIENT SETINFO lib-name SE.Redis",
+        "CLIENT SETINFO lib-ver 2.8.16",
+        "CLIENT ID",
+    ];
+    let mut interactive = server.raw();
+    names.iter().for_each(|line| interactive.send(encoded(line)));
+    for line in [
+        "CONFIG GET timeout",
+        "CONFIG GET slave-read-only",
+        "CONFIG GET databases",
+        "SENTINEL MASTERS",
+        "INFO replication",
+        "INFO server",
+        "CLUSTER NODES",
+        "GET __Booksleeve_TieBreak",
+    ] {
+        interactive.send(encoded(line));
+    }
+    interactive.send(&echo);
+    interactive.send(encoded("QUIT"));
+    let told = interactive.rest();
+    let echoed = [b"$-1\r\n$16\r\n", &guid[..], b"\r\n+OK\r\n"].concat();
+    let text = String::from_utf8_lossy(told.strip_suffix(&*echoed).expect("an echo"));
+    assert!(text.starts_with("+OK\r\n+OK\r\n+OK\r\n:1\r\n-ERR "), "{text}");
+    // CONFIG GET, SENTINEL and CLUSTER.
+    assert_eq!(text.matches("\r\n-ERR unknown ").count(), 5, "{text}");
+    assert_eq!(text.matches("\r\nredis_mode:standalone\r\n").count(), 2, "{text}");
+    assert_eq!(text.matches("\r\nrole:master\r\n").count(), 2, "{text}");
+
+    let mut subscription = server.raw();
+    names.iter().for_each(|line| subscription.send(encoded(line)));
+    subscription.send(&echo);
+    subscription.send(encoded("SUBSCRIBE __Booksleeve_MasterChanged"));
+    subscription.send(encoded("QUIT"));
+    let told = [
+        b"+OK\r\n+OK\r\n+OK\r\n:2\r\n$16\r\n",
+        &guid[..],
+        b"\r\n*3\r\n$9\r\nsubscribe\r\n$26\r\n__Booksleeve_MasterChanged\r\n:1\r\n+OK\r\n",
+    ];
+    assert_eq!(subscription.rest(), told.concat());
+}
+
+#[test]
+fn commands_are_listed_by_name() {
+    let server = Server::manual(LIMITS);
+    let mset = "mset -3  1 -1 2";
+    check(
+        &server,
+        2,
+        &[
+            (
+                "command INFO GET nonesuch mset eval",
+                &format!("get 2  1 1 1 nil {mset} eval -3  0 0 0"),
+            ),
+            ("command docs", "ERR unknown subcommand 'docs'. Try COMMAND HELP."),
+        ],
+    );
 }
 
 /// A key that expires between a look and a change would come back without a deadline.

@@ -80,6 +80,44 @@ fn both_servers_split_lines_alike() {
     assert!((1..299).contains(&errors), "{errors} lines were refused");
 }
 
+/// But for the flags, of which ours tells none, and for the options that ours refuses.
+#[test]
+fn both_servers_list_the_commands_alike() {
+    let theirs = RedisServer::start().expect("a redis-server");
+    let ours = Server::real();
+    let mut pair = [theirs.url(), ours.url.clone()].map(|url| connect(&url, 2));
+    let listed = array(ask(&mut pair[1], &words("command")));
+    assert_eq!(ask(&mut pair[1], &words("command count")), Value::Int(listed.len() as i64));
+    for ours in listed.into_iter().map(array) {
+        let Value::BulkString(name) = &ours[0] else { panic!("{ours:?}") };
+        let line = format!("command info {}", String::from_utf8_lossy(name));
+        let mut told = array(ask(&mut pair[0], &words(&line)));
+        let theirs = array(told.remove(0));
+        assert_eq!(ours[0], theirs[0]);
+        assert_eq!(least_words(&ours[1]), least_words(&theirs[1]), "{line}");
+        assert_eq!(ours[3..], theirs[3..6], "{line}");
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+fn array(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => values,
+        other => panic!("{other:?} is no array"),
+    }
+}
+
+/// An arity is negative if there may be more words.
+fn least_words(arity: &Value) -> u64 {
+    match arity {
+        Value::Int(arity) => arity.unsigned_abs(),
+        other => panic!("{other:?} is no number"),
+    }
+}
+
 fn ask(client: &mut Connection, words: &[String]) -> Value {
     let mut command = redis::Cmd::new();
     words.iter().for_each(|word| _ = command.arg(word));
@@ -140,6 +178,15 @@ fn command(random: &mut Rng) -> Vec<String> {
         "exists KEY KEY KEY",
         "expire KEY TTL",
         "PEXPIRE KEY TTL000",
+        "expireat KEY DATE",
+        "PEXPIREAT KEY DATE000",
+        "getex KEY",
+        "GETEX KEY PERSIST",
+        "getex KEY OPTION",
+        "getex KEY OPTION OPTION",
+        "getex KEY persist OPTION",
+        "getex KEY EXAT DATE",
+        "getex KEY pxat DATE000",
         "ttl KEY",
         "pttl KEY",
         "persist KEY",
@@ -150,6 +197,7 @@ fn command(random: &mut Rng) -> Vec<String> {
         "flushdb OPTION",
         "publish KEY VALUE",
         "ping VALUE",
+        "echo VALUE",
         "select 16",
         "select KEY",
         "scan KEY",
@@ -161,7 +209,7 @@ fn command(random: &mut Rng) -> Vec<String> {
         "nonesuch KEY VALUE",
         "client setname me",
         "hello VALUE",
-    ][random.usize(..37)];
+    ][random.usize(..47)];
     // Both scan all keys at once, but a step with a small COUNT ends anywhere.
     let line = line.replace("COUNT VALUE", "COUNT 0");
     line.split(' ').flat_map(|word| expand(word, random)).collect()
@@ -186,6 +234,10 @@ fn expand(word: &str, random: &mut Rng) -> Vec<String> {
                 (120 + random.u64(..9000)).to_string()
             };
             vec![time + &word["TTL".len()..]]
+        }
+        "DATE" | "DATE000" => {
+            let dates = ["4102444800", "4102444801", "1", "0", "-1", "x", "9223372036854775807"];
+            vec![one(&dates) + &word["DATE".len()..]]
         }
         "OPTION" => match random.u8(..8) {
             0 => vec!["nx".to_owned()],

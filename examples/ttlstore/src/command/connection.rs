@@ -1,7 +1,7 @@
 //! What concerns the connection: what clients ask before they begin, and the channels to which they
 //! listen.
 
-use super::{Call, NOT_AN_INTEGER, Outcome, Refusal, shown};
+use super::{Call, NOT_AN_INTEGER, Outcome, shown, unknown_subcommand};
 use crate::REDIS_VERSION;
 use crate::connections::Kind;
 use crate::resp::number;
@@ -17,6 +17,11 @@ pub(super) fn ping(call: &mut Call<'_>) -> Outcome {
         Some(word) => call.reply.bulk(word),
         None => call.reply.simple("PONG"),
     }
+    Ok(())
+}
+
+pub(super) fn echo(call: &mut Call<'_>) -> Outcome {
+    call.reply.bulk(&call.args[1]);
     Ok(())
 }
 
@@ -48,9 +53,10 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Takes what clients tell of themselves, and forgets it.
+/// Takes what clients tell of themselves, and forgets it. Tells the number of the connection.
 pub(super) fn client(call: &mut Call<'_>) -> Outcome {
     match &call.args[1..] {
+        [word] if word.eq_ignore_ascii_case(b"ID") => call.reply.integer(call.session.peer.id),
         [word, _] if word.eq_ignore_ascii_case(b"SETNAME") => call.reply.ok(),
         [word, _, _] if word.eq_ignore_ascii_case(b"SETINFO") => call.reply.ok(),
         _ => return Err(unknown_subcommand(call)),
@@ -66,11 +72,6 @@ pub(super) fn config(call: &mut Call<'_>) -> Outcome {
     }
     call.reply.ok();
     Ok(())
-}
-
-fn unknown_subcommand(call: &Call<'_>) -> Refusal {
-    let (name, word) = (call.name.to_uppercase(), shown(&call.args[1]));
-    format!("ERR unknown subcommand '{word}'. Try {name} HELP.").into()
 }
 
 pub(super) fn select(call: &mut Call<'_>) -> Outcome {

@@ -28,6 +28,29 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// GETEX. A date that is over removes the key, as with EXPIREAT.
+pub(super) fn get_and_reschedule(call: &mut Call<'_>) -> Outcome {
+    let options = Options::read(&call.args[2..], "PERSIST")?;
+    let Options { time, is_untimed, present: None, get: false } = options else {
+        return Err(SYNTAX.into());
+    };
+    let (store, key) = (&call.session.server.store, &call.args[1]);
+    // While this is held, the key does not expire: it has the new deadline, or the reply is null.
+    let Some(entry) = store.keys.find(&**key) else {
+        call.reply.null();
+        return Ok(());
+    };
+    let ttl = match time {
+        Some((unit, digits)) => Some(time_to_live(call.name, unit, digits)?),
+        None => is_untimed.then_some(FOREVER),
+    };
+    call.reply.bulk(entry.get());
+    if let Some(ttl) = ttl {
+        store.reschedule_entry(entry, key, ttl);
+    }
+    Ok(())
+}
+
 fn tell(call: &mut Call<'_>, index: usize) {
     match call.session.server.store.keys.find(&*call.args[index]) {
         Some(entry) => call.reply.bulk(entry.get()),
@@ -35,21 +58,22 @@ fn tell(call: &mut Call<'_>, index: usize) {
     }
 }
 
-/// The options of SET.
+/// The options of SET, of which GETEX has those of time.
 #[derive(Default)]
-struct SetOptions<'a> {
+struct Options<'a> {
     /// A unit, and how many of them.
     time: Option<(&'static str, &'a [u8])>,
-    keeps_ttl: bool,
+    /// SET's KEEPTTL, or GETEX's PERSIST: neither goes with a time.
+    is_untimed: bool,
     /// Whether the key must be there, or must not be.
     present: Option<bool>,
     /// The reply is the former value.
     get: bool,
 }
 
-impl<'a> SetOptions<'a> {
-    fn read(words: &'a [Vec<u8>]) -> Result<Self, Refusal> {
-        let SetOptions { mut time, mut keeps_ttl, mut present, mut get } = SetOptions::default();
+impl<'a> Options<'a> {
+    fn read(words: &'a [Vec<u8>], untimed: &str) -> Result<Self, Refusal> {
+        let Options { mut time, mut is_untimed, mut present, mut get } = Options::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
@@ -57,10 +81,10 @@ impl<'a> SetOptions<'a> {
                 None | Some(false) if is("NX") => present = Some(false),
                 None | Some(true) if is("XX") => present = Some(true),
                 _ if is("GET") => get = true,
-                _ if is("KEEPTTL") && time.is_none() => keeps_ttl = true,
+                _ if is(untimed) && time.is_none() => is_untimed = true,
                 _ => {
                     let unit = ["EX", "PX", "EXAT", "PXAT"].into_iter().find(|unit| is(unit));
-                    let next = unit.zip(words.next()).filter(|_| !keeps_ttl).ok_or(SYNTAX)?;
+                    let next = unit.zip(words.next()).filter(|_| !is_untimed).ok_or(SYNTAX)?;
                     if time.is_some_and(|(former, _)| former != next.0) {
                         return Err(SYNTAX.into());
                     }
@@ -68,15 +92,15 @@ impl<'a> SetOptions<'a> {
                 }
             }
         }
-        Ok(SetOptions { time, keeps_ttl, present, get })
+        Ok(Options { time, is_untimed, present, get })
     }
 }
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
-    let SetOptions { time, keeps_ttl, present, get } = SetOptions::read(&call.args[3..])?;
+    let Options { time, is_untimed, present, get } = Options::read(&call.args[3..], "KEEPTTL")?;
     let ttl = match time {
         Some((unit, digits)) => Some(time_to_live(call.name, unit, digits)?),
-        None => (!keeps_ttl).then_some(FOREVER),
+        None => (!is_untimed).then_some(FOREVER),
     };
     let (key, value) = (call.take(1), call.take(2));
     let store = &call.session.server.store;
@@ -137,23 +161,31 @@ pub(super) fn add(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Reads how long a key is to live. A date is one of the wall clock's now: to set that later moves
-/// no deadline.
+/// Reads an option's time. Only a date may be over.
 fn time_to_live(name: &str, unit: &str, digits: &[u8]) -> Result<Duration, Refusal> {
     let is_date = unit.ends_with("AT");
-    let start = if is_date { Duration::ZERO } else { wall() };
-    let ms = milliseconds(name, digits, if unit.starts_with('E') { 1000 } else { 1 }, start)?;
-    let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0).ok_or_else(|| invalid_time(name))?;
-    let time = Duration::from_millis(ms);
-    Ok(if is_date { time.saturating_sub(wall()) } else { time }.min(LONGEST))
+    let unit_ms = if unit.starts_with('E') { 1000 } else { 1 };
+    match milliseconds(name, digits, unit_ms, is_date)? {
+        ms @ 1.. => Ok(left(ms, is_date)),
+        _ => Err(invalid_time(name)),
+    }
 }
 
-/// Reads a time in milliseconds. Like Redis, refuses a time after `start` whose date does not fit
-/// into 64 bits.
-fn milliseconds(name: &str, digits: &[u8], unit_ms: i64, start: Duration) -> Result<i64, Refusal> {
+/// Reads a time in milliseconds, from now on or of the wall clock. Like Redis, refuses one whose
+/// date does not fit into 64 bits.
+fn milliseconds(name: &str, digits: &[u8], unit_ms: i64, is_date: bool) -> Result<i64, Refusal> {
+    let start = if is_date { Duration::ZERO } else { wall() };
     let ms = number(digits).ok_or(NOT_AN_INTEGER)?.checked_mul(unit_ms);
     let ms = ms.filter(|ms| ms.checked_add(start.as_millis() as i64).is_some());
     ms.ok_or_else(|| invalid_time(name))
+}
+
+/// Returns how long a key is to live: not at all, if the time is over. A date is one of the wall
+/// clock's now: to set that later moves no deadline.
+fn left(ms: i64, is_date: bool) -> Duration {
+    let time = Duration::from_millis(ms.try_into().unwrap_or(0));
+    let start = if is_date { wall() } else { Duration::ZERO };
+    time.saturating_sub(start).min(LONGEST)
 }
 
 fn invalid_time(name: &str) -> Refusal {
@@ -193,17 +225,12 @@ pub(super) fn exists(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// EXPIRE and PEXPIRE. A time that is over removes the key, and nobody hears of that.
+/// EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT. A time that is over removes the key, and nobody hears
+/// of that.
 pub(super) fn expire(call: &mut Call<'_>) -> Outcome {
-    let ms = milliseconds(call.name, &call.args[2], call.unit_ms(), wall())?;
-    let (store, key) = (call.store(), &call.args[1]);
-    let found = match u64::try_from(ms) {
-        Ok(ms @ 1..) => {
-            let (entry, ttl) = (store.keys.find(&**key), Duration::from_millis(ms).min(LONGEST));
-            entry.map(|mut entry| entry.reschedule(ttl)).is_some()
-        }
-        _ => store.remove(key),
-    };
+    let is_date = call.name.ends_with("at");
+    let ms = milliseconds(call.name, &call.args[2], call.unit_ms(), is_date)?;
+    let found = call.store().reschedule(&call.args[1], left(ms, is_date));
     call.reply.integer(i64::from(found));
     Ok(())
 }

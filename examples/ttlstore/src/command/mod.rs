@@ -32,6 +32,12 @@ const ROOM: u8 = 1;
 const AT_ONCE: u8 = 2;
 /// Subscribers may use it.
 const LISTENS: u8 = 4;
+/// The word after its name is a key.
+const KEY: u8 = 8;
+/// All words after its name are keys.
+const KEYS: u8 = 16;
+/// The words after its name are keys and values in turn.
+const PAIRS: u8 = 32;
 
 const ANY: usize = usize::MAX;
 
@@ -44,24 +50,27 @@ const fn command(
     Command { name, words, flags, run }
 }
 
-static COMMANDS: [Command; 35] = [
-    command("get", 2..=2, 0, keys::get),
-    command("set", 3..=ANY, ROOM, keys::set),
-    command("setex", 4..=4, ROOM, keys::set_for),
-    command("psetex", 4..=4, ROOM, keys::set_for),
-    command("mget", 2..=ANY, 0, keys::mget),
-    command("mset", 3..=ANY, ROOM, keys::mset),
-    command("incr", 2..=2, ROOM, keys::add),
-    command("incrby", 3..=3, ROOM, keys::add),
-    command("del", 2..=ANY, 0, keys::del),
+static COMMANDS: [Command; 40] = [
+    command("get", 2..=2, KEY, keys::get),
+    command("getex", 2..=ANY, KEY, keys::get_and_reschedule),
+    command("set", 3..=ANY, ROOM | KEY, keys::set),
+    command("setex", 4..=4, ROOM | KEY, keys::set_for),
+    command("psetex", 4..=4, ROOM | KEY, keys::set_for),
+    command("mget", 2..=ANY, KEYS, keys::mget),
+    command("mset", 3..=ANY, ROOM | PAIRS, keys::mset),
+    command("incr", 2..=2, ROOM | KEY, keys::add),
+    command("incrby", 3..=3, ROOM | KEY, keys::add),
+    command("del", 2..=ANY, KEYS, keys::del),
     command("eval", 3..=ANY, 0, keys::release),
     command("evalsha", 3..=ANY, 0, keys::release),
-    command("exists", 2..=ANY, 0, keys::exists),
-    command("expire", 3..=3, 0, keys::expire),
-    command("pexpire", 3..=3, 0, keys::expire),
-    command("ttl", 2..=2, 0, keys::ttl),
-    command("pttl", 2..=2, 0, keys::ttl),
-    command("persist", 2..=2, 0, keys::persist),
+    command("exists", 2..=ANY, KEYS, keys::exists),
+    command("expire", 3..=3, KEY, keys::expire),
+    command("pexpire", 3..=3, KEY, keys::expire),
+    command("expireat", 3..=3, KEY, keys::expire),
+    command("pexpireat", 3..=3, KEY, keys::expire),
+    command("ttl", 2..=2, KEY, keys::ttl),
+    command("pttl", 2..=2, KEY, keys::ttl),
+    command("persist", 2..=2, KEY, keys::persist),
     command("scan", 2..=ANY, 0, keys::scan),
     command("dbsize", 1..=1, 0, keys::dbsize),
     command("flushdb", 1..=ANY, 0, keys::flushdb),
@@ -74,8 +83,10 @@ static COMMANDS: [Command; 35] = [
     command("punsubscribe", 1..=ANY, LISTENS, connection::change),
     command("publish", 3..=3, 0, connection::publish),
     command("ping", 1..=2, LISTENS, connection::ping),
+    command("echo", 2..=2, 0, connection::echo),
     command("hello", 1..=ANY, 0, connection::hello),
     command("client", 2..=ANY, 0, connection::client),
+    command("command", 1..=ANY, 0, list),
     command("config", 2..=ANY, 0, connection::config),
     command("select", 2..=2, 0, connection::select),
     command("info", 1..=ANY, 0, connection::info),
@@ -159,14 +170,17 @@ fn admit(session: &mut Session, args: &Request) -> Result<&'static Command, Refu
 
 /// Finds the command of a request, if there is room for what it may store.
 fn find(session: &Session, args: &Request) -> Result<&'static Command, Refusal> {
-    let is = |command: &&Command| args[0].eq_ignore_ascii_case(command.name.as_bytes());
-    let command = COMMANDS.iter().find(is).ok_or_else(|| unknown(&args[0], &args[1..]))?;
+    let command = named(&args[0]).ok_or_else(|| unknown(&args[0], &args[1..]))?;
     if !command.words.contains(&args.len()) {
         return Err(wrong_count(command.name));
     }
     let server = &session.server;
     let room = server.limits.max_memory.saturating_sub(server.store.bytes());
     if command.flags & ROOM != 0 && size(args) > room { Err(NO_MEMORY.into()) } else { Ok(command) }
+}
+
+fn named(name: &[u8]) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
 }
 
 fn multi(call: &mut Call<'_>) -> Outcome {
@@ -198,6 +212,50 @@ fn exec(exec: &mut Call<'_>) -> Outcome {
         outcome.unwrap_or_else(|refusal| exec.reply.error(&refusal));
     }
     Ok(())
+}
+
+/// COMMAND, and its COUNT and INFO. DOCS is refused: redis-cli takes its own instead.
+fn list(call: &mut Call<'_>) -> Outcome {
+    let word = call.args.get(1).map(|word| word.to_ascii_uppercase());
+    let commands: Vec<_> = match (word.as_deref(), call.args.get(2..).unwrap_or_default()) {
+        (Some(b"COUNT"), []) => {
+            call.reply.integer(COMMANDS.len());
+            return Ok(());
+        }
+        (None | Some(b"INFO"), []) => COMMANDS.iter().map(Some).collect(),
+        (Some(b"INFO"), names) => names.iter().map(|name| named(name)).collect(),
+        _ => return Err(unknown_subcommand(call)),
+    };
+    call.reply.array(commands.len());
+    for command in commands {
+        match command {
+            Some(command) => describe(command, call.reply),
+            None => call.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// Tells the command's name, how many words it takes, no flags, and which words are keys.
+fn describe(command: &Command, reply: &mut Reply) {
+    let least = *command.words.start() as i64;
+    let is_exact = command.words.start() == command.words.end();
+    let (first, last, step) = match command.flags & (KEY | KEYS | PAIRS) {
+        KEY => (1, 1, 1),
+        KEYS => (1, -1, 1),
+        PAIRS => (1, -1, 2),
+        _ => (0, 0, 0),
+    };
+    reply.array(6);
+    reply.bulk(command.name);
+    reply.integer(if is_exact { least } else { -least });
+    reply.array(0);
+    [first, last, step].iter().for_each(|place| reply.integer(place));
+}
+
+fn unknown_subcommand(call: &Call<'_>) -> Refusal {
+    let (name, word) = (call.name.to_uppercase(), shown(&call.args[1]));
+    format!("ERR unknown subcommand '{word}'. Try {name} HELP.").into()
 }
 
 fn wrong_count(name: &str) -> Refusal {

@@ -97,9 +97,14 @@ pub fn connect(url: &str, protocol: u8) -> Connection {
 
 /// Sends a command, as one would type it, and returns the reply as text.
 pub fn told(client: &mut Connection, line: &str) -> String {
+    text(&client.req_packed_command(&encoded(line)).expect("a reply"))
+}
+
+/// Returns the bytes that a client sends for a command.
+pub fn encoded(line: &str) -> Vec<u8> {
     let mut command = redis::Cmd::new();
     line.split(' ').for_each(|word| _ = command.arg(word));
-    text(&client.req_packed_command(&command.get_packed_command()).expect("a reply"))
+    command.get_packed_command()
 }
 
 /// Returns a number that INFO tells.
