@@ -31,7 +31,8 @@ use std::time::Instant;
 /// shut down or its last clone is dropped, unless its time is up while it waits.
 ///
 /// A loop over sleeps whose time is up, such as those of a late interval, lets the other tasks of
-/// its thread run after every 64th.
+/// its thread run. Of the sleeps that are over at their first poll, every 64th on a thread wakes
+/// its task, and completes with the next poll.
 ///
 /// [`Timer::sleep`]: crate::Timer::sleep
 #[must_use = "a future does nothing unless it is polled"]
@@ -51,7 +52,9 @@ enum Stage {
 }
 
 crate::sync::thread_local! {
-    /// How many sleeps in a row have ended on this thread without a wait.
+    /// How many sleeps have ended on this thread without a wait, since one let others run. Those
+    /// that wait do not set it back: a `select!` of a late interval and a fresh sleep adds one each
+    /// time, and never ends its turn.
     static READY: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -205,7 +208,6 @@ impl Sleep {
             Ok(()) => {
                 self.stage = Stage::Added(state.add(due, waker));
                 Shard::release(state);
-                READY.with(|ready| ready.set(0));
                 Poll::Pending
             }
             Err(refusal) => Poll::Ready(Err(SleepError::of(refusal))),
@@ -213,7 +215,7 @@ impl Sleep {
     }
 
     /// Ends the sleep, whose time is up; with an error if it was never added, and could not be now.
-    /// After many sleeps without a wait, lets other tasks of the thread run first.
+    /// Every [`MAX_READY`]th that was not added lets other tasks of the thread run first.
     fn ends(&mut self, context: &Context<'_>, limit: Limit) -> Poll<Result<(), SleepError>> {
         if let Stage::Added(_) = self.stage {
             self.cancel();
@@ -225,8 +227,8 @@ impl Sleep {
         }
         state.release_permits(1);
         drop(state);
-        let in_a_row = READY.with(|ready| ready.replace((ready.get() + 1) % MAX_READY));
-        if in_a_row + 1 == MAX_READY {
+        let before = READY.with(|ready| ready.replace((ready.get() + 1) % MAX_READY));
+        if before + 1 == MAX_READY {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

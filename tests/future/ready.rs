@@ -1,7 +1,7 @@
 //! Futures that are ready at once: they let others run, and hear what has become of their timer.
 
 use crate::{Fixture, HOUR, MS};
-use std::future::{Future, pending};
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -34,6 +34,27 @@ fn a_loop_of_sleeps_that_are_over_lets_others_run() {
     let ticks = async {
         for _ in 0..1_000 {
             behind.tick().await.unwrap();
+        }
+    };
+    assert!((10..=100).contains(&polls(&fixture, ticks)));
+    assert!(fixture.timer.is_empty());
+}
+
+/// As `select!` does, with a time limit that is new each time.
+#[test]
+fn a_loop_that_also_makes_sleeps_that_wait_lets_others_run() {
+    let fixture = Fixture::new();
+    let mut behind = fixture.timer.interval(MS).missed_tick(MissedTick::Burst);
+    fixture.clock.advance(1_000 * MS);
+    let ticks = async {
+        for _ in 0..1_000 {
+            let mut limit = pin!(fixture.timer.sleep(HOUR));
+            let mut tick = pin!(behind.tick());
+            let either = poll_fn(|context| {
+                assert!(limit.as_mut().poll(context).is_pending());
+                tick.as_mut().poll(context)
+            });
+            either.await.unwrap();
         }
     };
     assert!((10..=100).contains(&polls(&fixture, ticks)));
