@@ -1,11 +1,11 @@
 //! Keyed queues: values by key, each with a deadline, that one task owns and polls.
 
+use crate::engine::alarm::Alarm;
 use crate::engine::clock::{Clock, When};
 use crate::table::{KeyTable, spread};
 use crate::wheel::tick::Nanos;
 use crate::wheel::{LocalTimer, Popped, TimerKey};
 use hashbrown::HashTable;
-use pin_project_lite::pin_project;
 use std::borrow::Borrow;
 use std::fmt;
 use std::future::Future;
@@ -56,6 +56,18 @@ const WHEEL_SIZE: usize = 64;
 /// - No method panics unless the caller's code does: the sleep, the clock, or a key's `Hash` or
 ///   `Eq`.
 ///
+/// # Its sleeps
+/// The clock and the sleeps must show the same time. A sleep may end a little early by the clock,
+/// for example if it rounds down to milliseconds. The queue then makes another one, which lasts a
+/// millisecond longer; each further one adds twice as much as the one before. The key may then be
+/// late: by up to twice as much as its sleep was early, and a millisecond.
+///
+/// **After 16 more sleeps, the last of them for a minute longer, the queue gives up.** That happens
+/// at once if the timer of the sleeps is full or shut down.
+/// [`poll_expired`](Self::poll_expired) then returns `Pending`, and nothing wakes the task at the
+/// first deadline. Any later poll returns what is due, or makes a sleep again. So does the poll
+/// after a panic of the sleep, or of the function that makes it.
+///
 /// # Costs
 /// Inserting, removing and moving take constant time on average. The index is rebuilt when the keys
 /// have doubled, or have become few. Expiring a value takes constant time, plus one move for each
@@ -71,7 +83,7 @@ pub struct KeyedQueue<K, V, S = RandomState> {
     hasher: S,
     /// Never locked: the mutex makes the queue `Sync`, whatever the sleep is.
     sleep: Mutex<Pin<Box<dyn Sleep + Send>>>,
-    /// The tick until which the queue sleeps; `None` is forever.
+    /// The first deadline's tick when the queue was polled last; `None` is never.
     sleeps_until: Option<u64>,
     /// Of the task that has polled last, unless it got a value.
     waker: Option<Waker>,
@@ -97,32 +109,24 @@ pub struct Expired<K, V> {
     pub deadline: Instant,
 }
 
-/// A sleep whose type the queue does not name.
+/// An alarm whose type the queue does not name.
 trait Sleep {
-    /// Begins to sleep until a time; `None` is forever.
-    fn reset(self: Pin<&mut Self>, until: Option<Instant>);
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()>;
+    fn poll(
+        self: Pin<&mut Self>,
+        deadline: Option<Instant>,
+        clock: &Clock,
+        context: &mut Context<'_>,
+    ) -> Poll<()>;
 }
 
-pin_project! {
-    struct Sleeping<M, F> {
-        make: M,
-        #[pin]
-        sleep: Option<F>,
-    }
-}
-
-impl<M: FnMut(Instant) -> F, F: Future> Sleep for Sleeping<M, F> {
-    fn reset(self: Pin<&mut Self>, until: Option<Instant>) {
-        let mut own = self.project();
-        let sleep = until.map(own.make);
-        own.sleep.set(sleep);
-    }
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let sleep = self.project().sleep.as_pin_mut();
-        sleep.map_or(Poll::Pending, |sleep| sleep.poll(context).map(drop))
+impl<M: FnMut(Instant) -> F, F: Future> Sleep for Alarm<M, F> {
+    fn poll(
+        self: Pin<&mut Self>,
+        deadline: Option<Instant>,
+        clock: &Clock,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        self.poll(deadline, clock, context)
     }
 }
 
@@ -162,7 +166,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
             timer: LocalTimer::starting_at(0, WHEEL_SIZE),
             index: KeyTable(HashTable::new()),
             hasher,
-            sleep: Mutex::new(Box::pin(Sleeping { make: sleep_until, sleep: None })),
+            sleep: Mutex::new(Box::pin(Alarm::new(sleep_until))),
             sleeps_until: None,
             waker: None,
         }
@@ -358,45 +362,37 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     ///
     /// - `Ready(Some(_))`: a key has expired. Poll again for the next one.
     /// - `Ready(None)`: the queue is empty.
-    /// - `Pending`: the task is woken at the first deadline, and [when the queue
-    ///   changes](Self).
+    /// - `Pending`: [the sleep](crate::queue::KeyedQueue#its-sleeps) wakes the task at the first
+    ///   deadline. The task is also woken [when the queue changes](Self).
     ///
     /// Takes constant time on average, and never blocks. Never yields while a key is due: on tokio,
     /// poll within `tokio::task::coop::cooperative`, which lets other tasks run.
     pub fn poll_expired(&mut self, context: &mut Context<'_>) -> Poll<Option<Expired<K, V>>> {
-        if let Some(expired) = self.pop() {
-            return Poll::Ready(Some(expired));
-        }
-        if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            self.waker = Some(context.waker().clone());
-        }
-        let next = self.timer.next_expiration();
-        self.sleep_until(next);
-        if self.is_empty() {
-            return Poll::Ready(None);
-        }
-        if self.sleep().poll(context).is_ready() {
-            // The deadline has come, or the sleep has ended too early.
-            self.sleep_until(None);
-            match self.pop() {
-                Some(expired) => return Poll::Ready(Some(expired)),
-                None => context.waker().wake_by_ref(),
+        loop {
+            if let Some(expired) = self.pop() {
+                return Poll::Ready(Some(expired));
             }
+            if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                self.waker = Some(context.waker().clone());
+            }
+            let has_come = self.poll_sleep(context).is_ready();
+            if self.is_empty() {
+                return Poll::Ready(None);
+            }
+            if !has_come {
+                return Poll::Pending;
+            }
+            // The clock has reached the deadline since `pop` read it.
         }
-        Poll::Pending
     }
 
-    fn sleep(&mut self) -> Pin<&mut (dyn Sleep + Send)> {
-        self.sleep.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()
-    }
-
-    fn sleep_until(&mut self, tick: Option<u64>) {
-        if tick != self.sleeps_until {
-            self.sleeps_until = tick;
-            let start_of = |tick| self.origin.checked_add(Duration::from_millis(tick));
-            let until = tick.and_then(start_of);
-            self.sleep().reset(until);
-        }
+    /// Returns whether the first deadline has come. Otherwise the task sleeps until then.
+    fn poll_sleep(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.sleeps_until = self.timer.next_expiration();
+        let start_of = |tick| self.origin.checked_add(Duration::from_millis(tick));
+        let deadline = self.sleeps_until.and_then(start_of);
+        let sleep = self.sleep.get_mut().unwrap_or_else(PoisonError::into_inner);
+        sleep.as_mut().poll(deadline, &self.clock, context)
     }
 
     fn pop(&mut self) -> Option<Expired<K, V>> {

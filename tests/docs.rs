@@ -81,6 +81,7 @@ fn links_in_the_source_lead_to_headings() {
         for (item, heading) in links.iter().filter_map(|link| link.split_once('#')) {
             let text = match item.trim_start_matches("crate::") {
                 "crate" => documentation(&read(&root().join("src/lib.rs"))),
+                "queue::KeyedQueue" => documentation(&read(&root().join("src/queue.rs"))),
                 "Timer" => documentation(&read(&root().join("src/timer/mod.rs"))),
                 guide => {
                     let page = guide.trim_start_matches("guide::").to_uppercase();

@@ -6,6 +6,7 @@ pub(crate) mod source;
 pub(crate) mod pool;
 pub(crate) mod shard;
 pub(crate) mod delay_queue;
+pub(crate) mod alarm;
 pub(crate) mod clock;
 pub(crate) mod manual_clock;
 pub(crate) mod stats;

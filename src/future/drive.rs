@@ -1,5 +1,6 @@
 //! The drive: advances a timer in a service's loop or a future, without a thread of its own.
 
+use crate::engine::alarm::Alarm;
 use crate::engine::delay_queue::Awaited;
 use crate::engine::reaper::Engine;
 use crate::timer::Timer;
@@ -143,6 +144,10 @@ impl<T: Send + 'static> Timer<T> {
     /// timer, or moving a [`ManualClock`](crate::ManualClock), wakes the future. In virtual time
     /// `sleep_until` may therefore return [`std::future::pending`].
     ///
+    /// If a sleep ends early by the timer's clock, the future makes others, [as a keyed queue
+    /// does](crate::queue::KeyedQueue#its-sleeps). If these end at once, nothing wakes the future
+    /// at the next expiration. An earlier timer, a `ManualClock` and the end of the timer still do.
+    ///
     /// A poll hands some 512 due tasks to the executor, and then lets the runtime's other tasks
     /// run. Tasks that run in place run on the runtime's thread, and must not block there.
     ///
@@ -151,7 +156,7 @@ impl<T: Send + 'static> Timer<T> {
     /// the timer. Several such futures, a reaper and [`advance_clock`](Self::advance_clock) may
     /// drive a timer at the same time.
     pub fn drive<F: FnMut(Instant) -> S, S: Future>(&self, sleep_until: F) -> Drive<F, S> {
-        Drive { listener: self.listener(), sleep_until, until: None, sleep: None }
+        Drive { listener: self.listener(), alarm: Alarm::new(sleep_until) }
     }
 }
 
@@ -160,10 +165,8 @@ pin_project! {
     #[must_use = "a future does nothing unless it is polled"]
     pub struct Drive<F, S> {
         listener: Listener,
-        sleep_until: F,
-        until: Option<Instant>,
         #[pin]
-        sleep: Option<S>,
+        alarm: Alarm<F, S>,
     }
 }
 
@@ -171,7 +174,7 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut drive = self.project();
+        let drive = self.project();
         let Listener { engine, number } = drive.listener;
         engine.advance_clock(Duration::ZERO, LIMIT);
         let next = match engine.listen(*number, context.waker()) {
@@ -179,18 +182,10 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
             Awaited::Due => return again(context),
             Awaited::Until(next) => next,
         };
-        if next != *drive.until {
-            *drive.until = next;
-            drive.sleep.set(next.map(&mut *drive.sleep_until));
-        }
-        match drive.sleep.as_mut().as_pin_mut().map(|sleep| sleep.poll(context)) {
-            // Too early, by the timer's clock.
-            Some(Poll::Ready(_)) => {
-                *drive.until = None;
-                drive.sleep.set(None);
-                again(context)
-            }
-            Some(Poll::Pending) | None => Poll::Pending,
+        match drive.alarm.poll(next, &engine.context.time.clock, context) {
+            // The clock has reached it since the timer was advanced.
+            Poll::Ready(()) => again(context),
+            Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The future that drives a timer, polled by hand in virtual time.
 
 use crate::{Fixture, HOUR, MS};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, Pending, pending, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -77,19 +78,58 @@ fn it_does_not_sleep_until_what_was_cancelled() {
     assert_eq!(slept.take(), [FAR]);
 }
 
+/// On the system's clock, so that nothing else wakes it.
 #[test]
 fn it_advances_when_its_sleep_completes() {
-    // Of the real clock: the sleep is always complete, so each poll asks to be polled again.
     let timer = Timer::builder().build().unwrap();
     let fixture = Fixture { timer, ..Fixture::new() };
-    let (expired, mut polls) = (fixture.add(5 * MS), 0);
-    let mut drive = pin!(fixture.timer.drive(|_| ready(())));
+    let expired = fixture.add(5 * MS);
+    let mut drive = pin!(fixture.timer.drive(|until| {
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        ready(())
+    }));
     while expired.load(Ordering::Relaxed) == 0 {
         assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
         assert!(fixture.wakes.take() == 1 || expired.load(Ordering::Relaxed) == 1);
-        polls += 1;
     }
-    assert!(polls > 0);
+}
+
+#[test]
+fn it_is_not_woken_by_sleeps_that_end_at_once_but_makes_others_with_each_poll() {
+    let (fixture, made) = (Fixture::new(), Cell::new(0));
+    let mut drive = pin!(fixture.timer.drive(|_| {
+        made.set(made.get() + 1);
+        ready(())
+    }));
+    fixture.add(HOUR);
+    for polls in 1..=3 {
+        assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+        assert!((2 * polls..=20 * polls).contains(&made.get()));
+        assert_eq!(fixture.wakes.take(), 0);
+    }
+    let near = fixture.add(MS);
+    assert_eq!(fixture.wakes.take(), 1, "earlier");
+    fixture.clock.advance(MS);
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    assert_eq!(near.load(Ordering::Relaxed), 1);
+    fixture.timer.shutdown();
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
+}
+
+/// As tokio's does outside its runtime.
+#[test]
+fn after_a_panic_of_what_makes_its_sleep_it_makes_another() {
+    let (fixture, slept) = (Fixture::new(), RefCell::new(Vec::new()));
+    let (sleep, panics) = (fixture.sleep(&slept), Cell::new(true));
+    let mut drive = Box::pin(fixture.timer.drive(|next| {
+        assert!(!panics.get());
+        sleep(next)
+    }));
+    fixture.add(FAR);
+    assert!(catch_unwind(AssertUnwindSafe(|| fixture.poll(drive.as_mut()))).is_err());
+    panics.set(false);
+    assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
+    assert_eq!(slept.take(), [FAR]);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Sleeps, timeouts and intervals, polled by hand in virtual time.
 
+mod alarm;
 mod drive;
 mod model;
+#[path = "../common/quick.rs"]
+mod quick;
 mod ready;
 #[cfg(feature = "stream")]
 mod stream;

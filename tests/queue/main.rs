@@ -3,6 +3,7 @@
 #[path = "../common/delta.rs"]
 mod delta;
 mod delay_queue;
+mod early;
 mod model;
 #[path = "../common/quick.rs"]
 mod quick;
@@ -45,11 +46,20 @@ impl Future for SleepUntil {
 
 impl<K: std::hash::Hash + Eq, V> Fixture<K, V> {
     fn new() -> Self {
-        let (clock, sleeps) = (ManualClock::new(), Arc::<Mutex<Vec<_>>>::default());
-        let (of, asked) = (clock.clone(), Arc::clone(&sleeps));
+        let clock = ManualClock::new();
+        let of = clock.clone();
+        Self::with_sleeps(clock, move |until| SleepUntil(of.clone(), until))
+    }
+
+    fn with_sleeps<F: Future + Send + 'static>(
+        clock: ManualClock,
+        mut sleep_until: impl FnMut(Instant) -> F + Send + 'static,
+    ) -> Self {
+        let sleeps = Arc::<Mutex<Vec<_>>>::default();
+        let asked = Arc::clone(&sleeps);
         let queue = KeyedQueue::new(clock.clone(), move |until| {
             asked.lock().unwrap().push(until);
-            SleepUntil(of.clone(), until)
+            sleep_until(until)
         });
         Fixture { queue, clock, sleeps, wakes: Arc::default() }
     }
@@ -176,21 +186,6 @@ fn moving_a_deadline_to_a_later_time_costs_one_wake_up_at_most() {
     fixture.clock.advance(MS);
     assert!(fixture.poll().is_pending(), "ten times it was extended");
     assert_eq!(fixture.asked(), [start + 10 * MS, start + 19 * MS]);
-}
-
-/// As where the sleep and the clock are not of one kind.
-#[test]
-fn a_sleep_that_ends_early_by_the_clock_is_asked_for_again() {
-    let clock = ManualClock::new();
-    let mut queue = KeyedQueue::new(clock.clone(), |_| std::future::ready(()));
-    queue.insert(1, MS, ());
-    let wakes = Arc::new(Wakes::default());
-    let waker = Waker::from(Arc::clone(&wakes));
-    let mut poll = || queue.poll_expired(&mut Context::from_waker(&waker));
-    assert!(poll().is_pending() && poll().is_pending());
-    assert_eq!(wakes.take(), 2, "other tasks run in between");
-    clock.advance(MS);
-    assert!(poll().is_ready());
 }
 
 #[test]
