@@ -57,16 +57,16 @@ const WHEEL_SIZE: usize = 64;
 ///   `Eq`.
 ///
 /// # Its sleeps
-/// The clock and the sleeps must show the same time. A sleep may end a little early by the clock,
-/// for example if it rounds down to milliseconds. The queue then makes another one, which lasts a
-/// millisecond longer; each further one adds twice as much as the one before. The key may then be
-/// late: by up to twice as much as its sleep was early, and a millisecond.
+/// The clock and the sleeps must show the same time. A sleep may end early by the clock: it rounds
+/// down to milliseconds, or the clock is slower. The queue then makes another one, which lasts
+/// longer by what is left, at least by a millisecond. The key may then be late: by as much as its
+/// sleep was early, or by two units of sleeps that are rounded, and a millisecond.
 ///
-/// **After 16 more sleeps, the last of them for a minute longer, the queue gives up.** That happens
-/// at once if the timer of the sleeps is full or shut down.
-/// [`poll_expired`](Self::poll_expired) then returns `Pending`, and nothing wakes the task at the
-/// first deadline. Any later poll returns what is due, or makes a sleep again. So does the poll
-/// after a panic of the sleep, or of the function that makes it.
+/// **After 17 sleeps that end while the clock stands still, the queue gives up.** That happens at
+/// once if the timer of the sleeps is full or shut down. [`poll_expired`](Self::poll_expired) then
+/// returns `Pending`, and nothing wakes the task at the first deadline. Any later poll returns what
+/// is due, or makes a sleep again. So does the poll after a panic of the sleep, or of the function
+/// that makes it.
 ///
 /// # Costs
 /// Inserting, removing and moving take constant time on average. The index is rebuilt when the keys

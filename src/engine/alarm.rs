@@ -7,13 +7,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// How much longer the first sleep lasts after one that ended early. A sleep that rounds down to
-/// milliseconds would end at once if it were made for the same time again.
+/// How much longer a sleep is, at least, than the one before that ended early. A sleep that rounds
+/// down to milliseconds would end at once if it were made for the same time again.
 const STEP: Duration = Duration::from_millis(1);
 
-/// No sleep is made after one that ended early although it lasted longer by this: it may have ended
-/// at once, and so may all others. A clock and sleeps that are to show the same time are not so far
-/// apart; and doubled from a [`STEP`] on, it is reached with the 16th.
+/// While the clock stands still, each sleep that ends early is followed by one that is longer by
+/// twice as much, from a [`STEP`] up to this, which the 17th reaches. Then no more are made: sleeps
+/// that end at once would otherwise keep the task busy for ever.
 const MAX_LONGER: Duration = Duration::from_secs(60);
 
 pin_project! {
@@ -33,6 +33,10 @@ struct Wait {
     deadline: Instant,
     /// Later than the deadline after a sleep that ended early.
     until: Instant,
+    /// By how much it is longer than the sleep before, at least.
+    longer: Duration,
+    /// What the clock showed when the sleep was made.
+    made_at: Instant,
 }
 
 impl<M: FnMut(Instant) -> F, F: Future> Alarm<M, F> {
@@ -59,16 +63,18 @@ impl<M: FnMut(Instant) -> F, F: Future> Alarm<M, F> {
         let mut wait = match wait {
             Some(wait) if wait.deadline == deadline => wait,
             _ => {
+                let made_at = clock.now();
                 own.sleep.set(Some((own.make)(deadline)));
-                Wait { deadline, until: deadline }
+                Wait { deadline, until: deadline, longer: Duration::ZERO, made_at }
             }
         };
         while own.sleep.as_mut().as_pin_mut().is_some_and(|sleep| sleep.poll(context).is_ready()) {
             own.sleep.set(None);
-            if deadline <= clock.now() {
+            let now = clock.now();
+            if deadline <= now {
                 return Poll::Ready(());
             }
-            let Some(longer) = wait.longer() else { return Poll::Pending };
+            let Some(longer) = wait.after_early(now) else { return Poll::Pending };
             wait = longer;
             own.sleep.set(Some((own.make)(wait.until)));
         }
@@ -78,13 +84,22 @@ impl<M: FnMut(Instant) -> F, F: Future> Alarm<M, F> {
 }
 
 impl Wait {
-    /// Returns what to wait for after a sleep that ended early, unless there were enough.
-    fn longer(&self) -> Option<Wait> {
-        let longer = self.until.saturating_duration_since(self.deadline);
+    /// Returns what to wait for after a sleep that ended early, at `now` by the clock; `None` if
+    /// there were enough.
+    fn after_early(&self, now: Instant) -> Option<Wait> {
+        let has_gone_on = now.saturating_duration_since(self.made_at) >= STEP;
+        let longer = match has_gone_on {
+            // However often a sleep is early, the deadline comes.
+            true => STEP,
+            false => (2 * self.longer).max(STEP),
+        };
         if longer > MAX_LONGER {
             return None;
         }
-        let until = self.until.checked_add(longer + STEP)?;
-        Some(Wait { deadline: self.deadline, until })
+        // By what is left on the clock: beside a clock at half the speed, a sleep of an hour ends
+        // half an hour early, and steps of milliseconds would take as long to get there.
+        let left = self.deadline.saturating_duration_since(now);
+        let until = self.until.checked_add(longer.max(left))?;
+        Some(Wait { deadline: self.deadline, until, longer, made_at: now })
     }
 }

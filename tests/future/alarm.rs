@@ -55,11 +55,13 @@ impl Habit {
     fn slack(self, deadline: u64) -> Option<u64> {
         match self {
             Habit::Late(by) => Some(by),
-            // Sleeps are made for twice as much later as they are early, and the first step.
+            // A sleep is longer by at least a tick than the one that was early; by twice as much as
+            // it was early, if the clock stands still meanwhile.
+            Habit::Half => Some(TICK),
             Habit::Ahead(by) => Some(by + TICK),
             Habit::RoundDown(to) => Some(2 * to + TICK),
+            // Ahead by all the time so far, and made for twice as much later.
             Habit::Fast => Some(deadline + TICK),
-            Habit::Half => Some(20 * TICK),
             Habit::AtOnce | Habit::Yield | Habit::Never => None,
         }
     }
@@ -275,6 +277,15 @@ fn run<S: Subject>(world: World, habit: Habit, subject: S, steps: &[Step]) {
     let pending = BTreeMap::new();
     let mut run = Run { world, habit, subject, wakes, pending, added: 0, polls: 0 };
     steps.iter().for_each(|step| run.apply(*step));
+}
+
+/// Each sleep ends when half of its time has passed by the queue's clock.
+#[test]
+fn a_queue_is_in_time_for_hours_on_a_clock_at_half_the_speed_of_its_sleeps() {
+    const HOUR: u64 = 3_600_000_000;
+    let world = World::new();
+    let queue = KeyedQueue::new(world.clock(), world.sleeps(Habit::Half));
+    run(world, Habit::Half, queue, &[Step::Add(HOUR), Step::Pass(HOUR + 2 * TICK)]);
 }
 
 #[test]
