@@ -110,10 +110,12 @@
 //!   the holder of a shard's lock waits for a core, the reaper serves other shards.
 //! - **Idle costs nothing.** Nothing wakes up periodically, however many timers are pending. On a
 //!   [clock of your own](Clock::reading), waiting threads read it once a second.
-//! - **Cancelled timers free their memory.** `cancel` returns the task at once. Later calls sweep
-//!   out the timer's remains: 12 bytes, or 240 if the timer was alone in its bucket. Timers lie in
-//!   chunks of 256. An empty chunk leaves some 40 bytes. A live timer keeps its chunk: 6 KiB with a
-//!   task of 8 bytes, 10 KiB with a closure.
+//! - **Cancelled timers free their memory.** `cancel` returns the task at once. Later calls that
+//!   cancel, move or expire timers sweep out the timer's remains: 12 bytes, or 240 if the timer was
+//!   alone in its bucket. Each shard keeps the remains of at most 500 timers, and of two for each
+//!   timer of the most that were pending there at once. This holds for wheels of up to 512 slots.
+//!   Timers lie in chunks of 256. An empty chunk leaves some 40 bytes. A live timer keeps its
+//!   chunk: 6 KiB with a task of 8 bytes, 10 KiB with a closure.
 //! - **Any delay is valid**, from zero to [`Duration::MAX`](std::time::Duration::MAX), without
 //!   panic or overflow.
 //! - **No `unsafe`** in this crate.

@@ -197,8 +197,8 @@ impl Bucket {
 const STEP: usize = 32;
 
 /// The stale references per step that a cheap round has to find. Each step follows a call that
-/// leaves one behind.
-const PAYS: usize = 4;
+/// leaves at most one behind.
+const PAYS: isize = 4;
 
 /// The progress of the sweep, which takes stale references out of the buckets, a few per call.
 ///
@@ -206,17 +206,20 @@ const PAYS: usize = 4;
 /// bucket: entries cancelled about in the order of adding leave their references there, and the
 /// fronts of all buckets belong to entries that were added at about the same time, so they share
 /// cache lines. If a cheap round finds little, the next round is thorough: it looks at every
-/// reference, except in buckets that have moved in the queue meanwhile.
+/// reference.
+///
+/// A step that finds nothing has looked at as much as it may, in many buckets if need be. If it
+/// ended at the next bucket, a round could keep pace with the time, and meet the same periodic
+/// timers in one bucket after the other: a reference would stay for each slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
-    /// The bucket that is looked at: the nth that waits.
+    /// The bucket that is looked at: the nth that waits, or in a thorough round the nth last.
     nth: usize,
     /// In a thorough round, how many of its references remain; 0 before the first look.
     left: usize,
     is_thorough: bool,
-    /// Of this round.
-    steps: usize,
-    found: usize,
+    /// What this round has found, less what its steps have to find.
+    gain: isize,
 }
 
 impl Sweep {
@@ -229,31 +232,83 @@ impl Sweep {
         scratch: &mut Vec<Reference>,
         is_live: impl Fn(&Reference) -> bool,
     ) -> usize {
-        self.steps += 1;
-        for _ in 0..STEP {
-            let Some(expiration) = expirations.nth_waiting(self.nth) else {
+        self.gain -= PAYS;
+        let mut looks = 0;
+        while looks < STEP {
+            let bucket = if self.is_thorough {
+                // Not by the place in the queue: near buckets that come and go move a far one, so
+                // that it is never the one looked at. Beside periodic timers a million references
+                // were left. The farthest first: stale references stay there the longest.
+                buckets.iter_mut().nth_back(self.nth)
+            } else {
+                expirations.nth_waiting(self.nth).map(|first| &mut buckets[first.bucket as usize])
+            };
+            let Some(bucket) = bucket else {
                 // mutants: only the pace, unless no round is thorough.
-                let is_thorough = !self.is_thorough && self.found < self.steps * PAYS;
+                let is_thorough = !self.is_thorough && self.gain < 0;
                 *self = Sweep { is_thorough, ..Sweep::default() };
+                // mutants(*=): only the pace.
+                looks += 1;
                 continue;
             };
-            let bucket = &mut buckets[expiration.bucket as usize];
             // Fewer are left if the bucket was flushed since the last look.
             let left = if self.left == 0 { bucket.len() } else { bucket.len().min(self.left) };
-            bucket.take_front(blocks, STEP.min(left), scratch);
+            let before = bucket.len();
+            bucket.take_front(blocks, left.min(STEP - looks), scratch);
             let taken = scratch.len();
+            // An empty bucket is a look as well: otherwise a step could pass thousands.
+            looks += taken.max(1);
             self.left = if self.is_thorough { left - taken } else { 0 };
             self.nth += usize::from(self.left == 0);
-            if taken == 0 {
-                continue;
+            let live = scratch.drain(..).filter(&is_live);
+            live.for_each(|reference| bucket.push(blocks, reference));
+            let found = before - bucket.len();
+            if found > 0 {
+                // mutants: only the pace.
+                self.gain += found as isize;
+                return found;
             }
-            scratch.retain(is_live);
-            let live = scratch.len();
-            scratch.drain(..).for_each(|reference| bucket.push(blocks, reference));
-            // mutants: only the pace.
-            self.found += taken - live;
-            return taken - live;
         }
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wheel::level::Levels;
+    use crate::wheel::tick::Tick;
+    use core::cell::Cell;
+
+    /// No more, because the caller holds a shard's lock. As much, because each step may follow
+    /// another cancel: a step that ended at the next bucket took three times as many.
+    #[test]
+    fn a_step_looks_at_as_much_as_it_may_and_at_no_more() {
+        const EACH: usize = 10;
+        let levels = Levels::of(512);
+        let mut buckets = vec![Bucket::EMPTY; levels.size()];
+        let mut blocks = Blocks::new();
+        let mut expirations = Expirations::default();
+        let mut scratch = Vec::new();
+        for tick in (0..buckets.len()).step_by(4) {
+            expirations.push(levels.expiration(tick, Tick(tick as u64)));
+            (0..EACH).for_each(|_| buckets[tick].push(&mut blocks, Reference::default()));
+        }
+        let looks = Cell::new(0);
+        let is_live = |_: &Reference| {
+            looks.set(looks.get() + 1);
+            true
+        };
+        let mut sweep = Sweep::default();
+        let round = buckets.len() / 4 * (EACH + 3);
+        for _ in 0..2 * round.div_ceil(STEP) {
+            let before = looks.get();
+            let found = sweep.step(&mut buckets, &mut blocks, &expirations, &mut scratch, is_live);
+            assert_eq!((found, scratch.len()), (0, 0));
+            assert!(looks.get() - before <= STEP);
+        }
+        // The cheap round takes fewer steps: it passes no empty bucket.
+        assert!(looks.get() >= 2 * buckets.len() / 4 * EACH, "{} looks", looks.get());
+        assert!(buckets.iter().all(|bucket| [0, EACH].contains(&bucket.len())), "none is lost");
     }
 }

@@ -362,6 +362,8 @@ impl<T> TimingWheel<T> {
             bucket.armed = false;
             self.expirations.remove(first);
         }
+        // A program that cancels nothing any more would keep what earlier cancels left.
+        self.sweep_if_stale();
         true
     }
 
@@ -439,7 +441,8 @@ impl<T> TimingWheel<T> {
     }
 
     /// Sweeps a few stale references if there are many. Called wherever one is left behind, so
-    /// stale references never far outnumber live ones.
+    /// stale references never far outnumber live ones; and by each flush, because entries that
+    /// expire leave the stale ones behind.
     #[inline]
     fn sweep_if_stale(&mut self) {
         // mutants(>=): from which number on it sweeps.

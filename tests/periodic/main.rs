@@ -321,3 +321,32 @@ fn a_reset_during_a_run_sets_when_the_next_one_is_due() {
         assert_eq!(series.runs(), runs);
     }
 }
+
+/// Seen to fail: the runs came and went at the pace of the sweep, which never looked at the bucket
+/// of the cancelled timers.
+#[test]
+fn what_is_cancelled_beside_series_leaves_little_behind() {
+    fastrand::seed(1);
+    for _ in 0..20 {
+        let fixture = Fixture::new();
+        let periods: Vec<u32> = (0..5).map(|_| fastrand::u32(1..=6)).collect();
+        let request = {
+            let timer = fixture.timer.downgrade();
+            move || {
+                let timer = timer.upgrade().expect("it runs");
+                let timeout = timer.after(Duration::from_secs(3600 * 24 * 30), || ()).unwrap();
+                assert!(timeout.cancel().is_cancelled());
+            }
+        };
+        let of_requests =
+            Periodic::every(periods[0] * MS).start(&fixture.timer, move |_| request());
+        let others = periods[1..].iter().map(|period| Periodic::every(*period * MS));
+        let _others: Vec<_> =
+            others.map(|other| other.start(&fixture.timer, |_| ()).unwrap()).collect();
+        fixture.clock.run_for(800 * periods[0] * MS);
+        assert_eq!(of_requests.unwrap().runs(), 800);
+        let references: usize =
+            fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum();
+        assert!(references <= 3 * 6 + 500, "{references} beside series of {periods:?} ms");
+    }
+}

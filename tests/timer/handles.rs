@@ -163,6 +163,23 @@ fn a_thorough_round_finds_what_lies_behind_pending_timers() {
     }
 }
 
+/// Seen to fail: only cancels swept, and afterwards there were none.
+#[test]
+fn timers_that_expire_sweep_as_well() {
+    const TIMERS: u32 = 5_000;
+    let fixture = Fixture::new();
+    (0..TIMERS).for_each(|id| _ = fixture.after(MS * (1 + id % 50), id));
+    // As many as are left alone beside so many pending ones.
+    churn(&fixture, HOUR, TIMERS);
+    assert_eq!(fixture.advance(50 * MS).len(), TIMERS as usize);
+    for id in 0..200 {
+        fixture.after(MS, id);
+        assert_eq!(fixture.advance(MS), [id]);
+    }
+    let references = references(&fixture);
+    assert!(references <= 500, "{references} references to no timer");
+}
+
 #[test]
 fn a_handle_never_touches_a_later_timer_that_took_its_timers_place() {
     // A type of its own: what the timers of another test leave is of another type.
