@@ -109,9 +109,11 @@ impl<T: Send + 'static> Timer<T> {
     /// Adds a timer, from any thread. It expires never early and [in time](crate#guarantees).
     /// Dropping the returned handle changes nothing.
     ///
-    /// Takes constant time and never runs a task. Allocates about once in a thousand calls, or up
-    /// to twenty times that often where most timers have a tick to themselves. Wakes the reaper if
-    /// this is the earliest timer.
+    /// Takes constant time and never runs a task. Wakes the reaper if this is the earliest timer.
+    ///
+    /// Allocates about once in a thousand calls, or up to twenty times that often where most timers
+    /// have a tick to themselves. What becomes empty is given back, so bursts allocate again: up to
+    /// twenty times for the first thousand timers if the shard was empty, else about once.
     ///
     /// # Errors
     /// [`AddError::Full`] at [`max_pending`](crate::TimerBuilder::max_pending), and

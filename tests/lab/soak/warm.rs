@@ -92,6 +92,45 @@ fn a_count_that_swings_hardly_allocates() {
     }
 }
 
+/// Returns the most allocations of a burst of timers beside others. All of the burst are cancelled
+/// before the next one.
+fn allocations_of_a_burst<T: Send + 'static>(make: fn() -> T, beside: u32, burst: usize) -> u64 {
+    let timer: Timer<T> = {
+        let builder = Timer::builder().clock(ManualClock::new()).shards(1);
+        builder.executor(|_| ()).build().expect("it is valid")
+    };
+    let mut number = 0;
+    // Many buckets, and each of them has many.
+    let mut add = || {
+        number += 7_919;
+        timer.add(TimerEntry::after(HOUR + MS * (number % 10_000), make())).expect("no limit")
+    };
+    for _ in 0..beside {
+        add();
+    }
+    let mut pending = Vec::with_capacity(burst);
+    let counts = (0..300).map(|_| {
+        let count = measure(|| pending.extend((0..burst).map(|_| add()))).count_total;
+        pending.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+        count
+    });
+    counts.skip(100).max().expect("there are some")
+}
+
+/// As the page of `Timer::add` says.
+#[test]
+fn a_burst_allocates_what_was_given_back_before() {
+    for burst in [1, 2, 4, 8, 17, 33, 40, 64, 100, 300, 1_000] {
+        let small = allocations_of_a_burst(|| 0_u64, 0, burst);
+        let large = allocations_of_a_burst(|| [0_u64; 40], 0, burst);
+        assert!(small <= 20 && large <= 20, "{small} and {large} for {burst} timers");
+    }
+    for (beside, burst) in [(240, 17), (1_000, 17), (1_000, 40)] {
+        let count = allocations_of_a_burst(|| 0_u64, beside, burst);
+        assert!(count <= 2, "{count} for {burst} timers beside {beside}");
+    }
+}
+
 #[test]
 fn a_sleep_allocates_nothing() {
     let clock = ManualClock::new();
