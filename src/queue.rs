@@ -47,7 +47,8 @@ const WHEEL_SIZE: usize = 64;
 ///
 /// # What it promises
 /// - Nothing expires before its deadline. Deadlines are rounded up to a tick of a millisecond, and
-///   values expire in the order of their ticks.
+///   values expire in the order of their ticks. A key whose deadline had passed when it was
+///   inserted or moved comes between its tick and the tick in which that happened.
 /// - A key stays until [`poll_expired`](Self::poll_expired) returns it or you remove it.
 /// - Any deadline is valid. A missing key is no error.
 /// - A later deadline costs a single write, and at most one wake-up at the former deadline.
@@ -304,8 +305,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
 }
 
 impl<K, V, S> KeyedQueue<K, V, S> {
-    /// Returns the key that expires first, its value and its deadline; the deadline is `None` if no
-    /// key ever expires. Another key of the same tick may expire before it.
+    /// Returns the key with the first deadline, its value and that deadline, which is `None` if no
+    /// key ever expires. Another key of the same tick may expire before it. If its deadline had
+    /// passed when it was inserted or moved, keys of later ticks may too.
     ///
     /// Takes time proportional to the occupied slots, and to the keys in the first of them.
     #[must_use]
@@ -359,7 +361,7 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         all.map(|(_, Queued { key, value, deadline, .. })| (key, value, deadline))
     }
 
-    /// Removes and returns the next expired key, first the keys of the first tick.
+    /// Removes and returns the next expired key, in the order that the [type](Self) promises.
     ///
     /// - `Ready(Some(_))`: a key has expired. Poll again for the next one.
     /// - `Ready(None)`: the queue is empty.

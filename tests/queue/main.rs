@@ -106,6 +106,25 @@ fn nothing_expires_before_its_deadline_and_all_in_the_order_of_their_ticks() {
     assert_eq!((fixture.poll(), fixture.asked().len()), (Poll::Ready(None), 1));
 }
 
+/// `peek` names it first, although keys of later ticks come before it.
+#[test]
+fn a_key_that_is_inserted_too_late_comes_before_those_of_the_next_tick() {
+    let mut fixture = Fixture::new();
+    let start = fixture.clock.now();
+    for ms in [1, 5, 8, 11] {
+        fixture.queue.insert(ms, ms * MS, ms);
+    }
+    fixture.clock.advance(10 * MS);
+    assert!(matches!(fixture.poll(), Poll::Ready(Some(Expired { key: 1, .. }))));
+    fixture.queue.insert(2, start + 2 * MS, 2);
+    assert_eq!(fixture.queue.peek(), Some((&2, &2, Some(start + 2 * MS))));
+    fixture.clock.advance(HOUR);
+    let expired = fixture.expired();
+    let in_time: Vec<_> = expired.iter().filter(|key| **key != 2).collect();
+    assert_eq!(in_time, [&5, &8, &11]);
+    assert_ne!(expired.last(), Some(&2), "{expired:?}");
+}
+
 #[test]
 fn an_inserted_key_replaces_its_value_and_deadline() {
     let mut fixture = Fixture::new();

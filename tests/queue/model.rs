@@ -20,8 +20,8 @@ struct Expected {
     value: u32,
     /// In nanoseconds since the queue was made.
     deadline: u64,
-    /// Whether the deadline had passed when it was set: then it comes at once, in no order.
-    was_over: bool,
+    /// The tick with whose keys it comes at the latest, if its deadline is not later.
+    filed: u64,
 }
 
 struct Run {
@@ -117,14 +117,14 @@ impl Run {
             Change::Reschedule => true,
         };
         if is_changed {
+            expected.filed = filed(&self.now, Some(expected), deadline);
             expected.deadline = deadline;
-            expected.was_over = deadline <= self.now.nanos;
         }
     }
 
     fn expect(&mut self, key: u32, deadline: u64) -> Option<Expected> {
-        let was_over = deadline <= self.now.nanos;
-        self.model.insert(key, Expected { value: self.values, deadline, was_over })
+        let filed = filed(&self.now, self.model.get(&key), deadline);
+        self.model.insert(key, Expected { value: self.values, deadline, filed })
     }
 
     /// Returns the tick of the first deadline.
@@ -160,10 +160,9 @@ impl Run {
                     assert_eq!(deadline, self.origin + Duration::from_nanos(due));
                     assert!(due <= self.now.nanos, "{key} is early");
                     let its = self.now.tick_of(due);
-                    if !expected.was_over {
-                        assert!(its >= tick, "{key} of tick {its} comes after tick {tick}");
-                        tick = its;
-                    }
+                    let until = its.max(expected.filed);
+                    assert!(until >= tick, "{key} of tick {its} comes after tick {tick}");
+                    tick = tick.max(its);
                 }
                 Poll::Ready(None) => return assert!(self.model.is_empty()),
                 Poll::Pending => break,
@@ -211,6 +210,16 @@ impl Run {
             let deadline = expected.and_then(|expected| instant(expected.deadline));
             assert_eq!(self.fixture.queue.deadline(&key), deadline);
         }
+    }
+}
+
+/// Returns the last tick with whose keys a key may come whose deadline is set now.
+fn filed(now: &Moment, former: Option<&Expected>, deadline: u64) -> u64 {
+    let tick = now.tick_of(deadline).max(now.rounded_down());
+    match former {
+        // It may stay where it is until that is looked at.
+        Some(former) if now.tick_of(former.deadline) <= tick => former.filed.max(tick),
+        _ => tick,
     }
 }
 
