@@ -205,6 +205,8 @@ impl<T: Send + 'static> Timer<T> {
     /// Exceptions:
     /// - A task whose deadline had passed when it was added, or moved to a finer wheel, comes
     ///   between that tick and the tick in which this happened.
+    /// - A task that was moved to the next tick comes among those of its former tick, if the call
+    ///   comes after the new deadline and before the next tick begins.
     /// - On a real clock, the timers of a shard that another thread is using come last.
     /// - If another thread holds an [`Entry`](crate::keyed::Entry), this call waits for the due
     ///   timers of its shard, whatever the `timeout`.
@@ -236,12 +238,12 @@ impl<T: Send + 'static> Timer<T> {
 
     /// Expires due timers, as [`advance_clock`](Self::advance_clock) does, until at least `limit`
     /// tasks have expired: for a loop that has other work. At most 127 tasks more expire, and on a
-    /// seeded clock the rest of their tick. The other timers stay due.
+    /// seeded clock the rest of their tick. The other timers stay due. A `limit` of 0 counts as 1.
     pub fn advance_clock_up_to(&self, timeout: Duration, limit: usize) -> usize {
         let engine = &self.base.engine;
         // On a manual clock no time passes.
         let is_manual = engine.context.time.clock.as_manual().is_some();
-        engine.advance_clock(if is_manual { Duration::ZERO } else { timeout }, limit)
+        engine.advance_clock(if is_manual { Duration::ZERO } else { timeout }, limit.max(1))
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a

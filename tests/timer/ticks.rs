@@ -222,6 +222,35 @@ fn what_has_passed_comes_with_the_next_turn_though_the_clock_goes_on() {
     }
 }
 
+/// The page of `advance_clock` lists it: until the next tick begins, it is due in its old bucket.
+#[test]
+fn a_timer_that_is_moved_to_the_next_tick_comes_with_its_former_one_only_while_that_lasts() {
+    for (call_ms, at_once, later) in [
+        (8_899, vec![8], vec![9, 10]),
+        (8_950, vec![8, 9], vec![10]),
+        (9_000, vec![8, 9, 10], vec![]),
+    ] {
+        let (timer, clock, seen) = numbers(ManualClock::new(), S);
+        let start = clock.now();
+        let add = |ms, number| timer.at(start + ms * MS, number).unwrap();
+        let moved = add(8_000, 9);
+        add(7_100, 8);
+        add(8_900, 10);
+        assert!(moved.touch(start + 8_900 * MS));
+        let expired_at = |ms| {
+            clock.advance_to(start + ms * MS);
+            timer.advance_clock(Duration::ZERO);
+            std::mem::take(&mut *seen.lock().unwrap())
+        };
+        let mut first = expired_at(call_ms);
+        assert!(call_ms < 9_000 || first[0] == 8, "{first:?}");
+        first.sort_unstable();
+        let mut second = expired_at(9_500);
+        second.sort_unstable();
+        assert_eq!((first, second), (at_once, later), "{call_ms}");
+    }
+}
+
 /// A cascade that began early goes on in the next turn if the clock has gone on to another tick.
 #[test]
 fn an_early_cascade_keeps_nothing_waiting_that_has_become_due() {
