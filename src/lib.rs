@@ -185,12 +185,16 @@ struct Readme;
 /// [runtimes, pools and servers]: crate::guide::runtimes
 /// [coming from another timer]: crate::guide::migrating
 /// [a clock that does]: crate::guide::runtimes#deadlines-that-count-suspended-time
+/// [a server that daemonizes]: crate::guide::runtimes#a-server-that-daemonizes
 /// [tokio's paused clock]: crate::guide::runtimes#tokios-paused-clock
 #[cfg(any(doc, doctest))]
 #[doc = include_str!("../docs/GUIDE.md")]
 pub mod guide {
-    /// Calls of other timers (Netty, Kafka, tokio, moka), and their equivalents in this crate.
+    /// Calls of other timers (Netty, Kafka, tokio, mio, pingora, moka), and their equivalents in
+    /// this crate.
     ///
+    /// [idle connections]: crate::guide#idle-connections
+    /// [only after the fork]: crate::guide::runtimes#a-server-that-daemonizes
     /// [compare generations]: crate::guide#one-timer-for-each-key
     /// [`max_pending`]: crate::guide#limits-shutdown-drop
     /// [tokio's paused clock]: crate::guide::runtimes#tokios-paused-clock
@@ -203,7 +207,7 @@ pub mod guide {
     #[doc = include_str!("../docs/PURGATORY.md")]
     pub mod purgatory {}
 
-    /// Recipes for tokio, smol, compio, rayon, hyper and rustix.
+    /// Recipes for tokio, smol, compio, rayon, hyper, quinn, tower, daemonize and rustix.
     // The recipes are compiled in `tests/lab/runtimes`, which has those dependencies.
     #[cfg(not(doctest))]
     #[doc = include_str!("../docs/RUNTIMES.md")]
