@@ -4,7 +4,7 @@ use crate::engine::clock::{Clock, When};
 use crate::engine::shard::Limit;
 use crate::sync::Mutex;
 use crate::timer::Timer;
-use crate::timer::entry::{SharedClosure, Task, TimerEntry};
+use crate::timer::entry::{SharedClosure, Task};
 use crate::timer::error::AddError;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
@@ -350,8 +350,8 @@ impl SeriesState {
         let Some(runs) = runs else { return Ok(()) };
         let jitter = random_below(self.periodic.jitter, &self.clock);
         let at = due.and_then(|due| due.checked_add(jitter));
-        let entry = TimerEntry::new(When::at_or_never(at), Task::shared(runs, number));
-        let timeout = tasks.add(entry, Limit::Keep)?;
+        let task = Task::shared(runs, number);
+        let timeout = tasks.add(When::at_or_never(at), task, Limit::Keep)?;
         self.keep(timeout, None, number);
         Ok(())
     }

@@ -7,7 +7,7 @@
 //! Under a shard's lock the delay queue's lock may be taken, but never another shard's. No user
 //! code runs under it, except where the documentation says so.
 
-use crate::engine::clock::Time;
+use crate::engine::clock::{Time, When};
 use crate::engine::delay_queue::{DelayQueue, ShardId, TurnStart};
 use crate::engine::report::{catch_panic, catch_panic_of};
 use crate::engine::stats::Snapshot;
@@ -23,7 +23,7 @@ use crate::wheel::timing_wheel::{BATCH, TimingWheel};
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) struct TimerContext {
     pub(crate) name: Arc<str>,
@@ -89,16 +89,17 @@ pub(crate) struct Shard<T, X = ()> {
 pub(crate) type ShardGuard<'a, T, X = ()> = HotMutexGuard<'a, ShardState<T, X>>;
 
 pub(crate) struct ShardState<T, X> {
-    pub(crate) wheel: TimingWheel<T>,
+    wheel: TimingWheel<T>,
+    /// What the shard's source keeps beside the entries.
     pub(crate) extra: X,
     /// The timer that the shard serves; `None` in the pool.
-    pub(crate) context: Option<Arc<TimerContext>>,
+    context: Option<Arc<TimerContext>>,
     /// The shard's name; `None` once its source has gone: then it offers nothing any more.
     id: Option<ShardId>,
     /// The last offer to the delay queue.
     offered: First,
     /// Set by a shutdown: nothing can be added or moved any more.
-    pub(crate) closed: bool,
+    closed: bool,
 }
 
 pub(crate) trait Extra: Default {
@@ -221,7 +222,8 @@ impl<T, X> Shard<T, X> {
     /// earlier, and wakes the threads that wait longer.
     #[inline]
     pub(crate) fn release(state: ShardGuard<'_, T, X>) {
-        if state.wheel.first().tick < state.offered.tick {
+        // Only a bucket that was armed since the last look can have become the first.
+        if state.wheel.has_armed() {
             Self::offer_and_release(state);
         }
     }
@@ -230,7 +232,7 @@ impl<T, X> Shard<T, X> {
     /// listeners that wait longer.
     #[cold]
     fn offer_and_release(mut state: ShardGuard<'_, T, X>) {
-        let first = state.wheel.first();
+        let first = state.wheel.take_first();
         let before = mem::replace(&mut state.offered, first);
         let mut listens = None;
         if let (Some(context), Some(id)) = (&state.context, state.id) {
@@ -276,19 +278,24 @@ impl<T, X> Shard<T, X> {
         was_free.then_some(count)
     }
 
-    /// Closes the shard and takes out the pending entries: one chunk of the slab at a time, so that
-    /// no lock is held for long.
+    /// Locks the shard for a look at one chunk of its entries; `None` behind the last chunk. A walk
+    /// over all entries calls this for chunk after chunk, so that no lock is held for long.
+    pub(crate) fn lock_chunk(&self, chunk: usize) -> Option<ShardGuard<'_, T, X>> {
+        Some(self.lock_by_trying()).filter(|state| chunk < state.wheel.chunks())
+    }
+
+    /// Closes the shard and takes out the pending entries, chunk by chunk.
     pub(crate) fn drain(&self) -> impl Iterator<Item = (Nanos, T)> {
         self.close();
-        let chunks = self.lock_by_trying().wheel.entries.chunks();
-        (0..chunks).flat_map(|chunk| {
-            let mut drained = Vec::new();
-            let mut state = self.lock_by_trying();
-            state.wheel.drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
-            state.release_permits(drained.len());
-            Self::offer_and_release(state);
-            drained
-        })
+        (0..).map_while(|chunk| self.lock_chunk(chunk).map(|state| (chunk, state))).flat_map(
+            |(chunk, mut state)| {
+                let mut drained = Vec::new();
+                state.wheel.drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
+                state.release_permits(drained.len());
+                Self::offer_and_release(state);
+                drained
+            },
+        )
     }
 }
 
@@ -313,15 +320,104 @@ impl<T, X> ShardState<T, X> {
     /// Adds an item that was admitted. Always inlined: as a call it cost 10 % of W1.
     #[inline(always)]
     pub(crate) fn add(&mut self, due: Due, item: T) -> Key {
-        let (key, reference) = self.wheel.insert(due, item);
-        self.file_new(reference, due);
+        let (key, reference) = self.insert(due, item);
+        self.file(reference, due);
         key
     }
 
+    /// Adds an item that was admitted, and returns the reference to be filed.
     #[inline(always)]
-    pub(crate) fn file_new(&mut self, reference: Reference, due: Due) {
+    pub(crate) fn insert(&mut self, due: Due, item: T) -> (Key, Reference) {
+        self.wheel.insert(due, item)
+    }
+
+    #[inline(always)]
+    pub(crate) fn file(&mut self, reference: Reference, due: Due) {
         let ShardState { wheel, context, .. } = self;
-        wheel.file_new(reference, due, || now(context));
+        wheel.file(reference, due, || now(context));
+    }
+
+    /// Files a present entry as due at once, so that the next turn looks at it.
+    #[cold]
+    pub(crate) fn file_now(&mut self, index: u32) {
+        let Some(context) = &self.context else { return };
+        let due = context.time.due(When::After(Duration::ZERO));
+        self.wheel.file_again(index, due, due.deadline);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        self.wheel.get(key)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.wheel.get_mut(key)
+    }
+
+    /// Returns the item of a present entry.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        self.wheel.at(index)
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
+        self.wheel.at_mut(index)
+    }
+
+    /// Returns the deadline of a present entry.
+    #[inline]
+    pub(crate) fn deadline_at(&self, index: u32) -> Nanos {
+        self.wheel.deadline_at(index)
+    }
+
+    /// Returns a time of the shard's timer as an instant; `None` is never.
+    #[inline]
+    pub(crate) fn instant_of(&self, deadline: Nanos) -> Option<Instant> {
+        self.context.as_ref()?.time.instant_or_never(deadline)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.wheel.len()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(crate) fn keys_of(&self, chunk: usize) -> impl Iterator<Item = Key> {
+        self.wheel.keys_of(chunk)
+    }
+
+    /// Returns what the source keeps, to be changed beside a look at the entries.
+    #[inline]
+    pub(crate) fn split(&mut self) -> (&mut X, &TimingWheel<T>) {
+        (&mut self.extra, &self.wheel)
+    }
+
+    pub(crate) fn assert_invariants(&self, is_filed: impl Fn(&T) -> bool) {
+        self.wheel.assert_invariants(is_filed);
+    }
+
+    /// Flushes a batch of the first bucket. Due entries are taken out for `expire`.
+    #[inline]
+    pub(crate) fn flush(&mut self, flush: Flush, mut expire: impl FnMut(&mut X, Key, T)) {
+        let ShardState { wheel, extra, .. } = self;
+        wheel.flush(flush, |key, entry| expire(extra, key, entry.item));
+    }
+
+    /// Flushes a batch of the first bucket. Due entries stay, filed no longer. `see` gets each
+    /// entry, and whether it is due.
+    #[inline]
+    pub(crate) fn flush_in_place(&mut self, flush: Flush, see: impl FnMut(Key, &mut T, bool)) {
+        self.wheel.flush_in_place(flush, see);
+    }
+
+    /// Extends the deadline of a present entry; an earlier one has no effect.
+    #[inline]
+    pub(crate) fn extend(&mut self, index: u32, due: Due) {
+        self.wheel.extend(index, due.deadline);
     }
 
     #[inline]
@@ -332,7 +428,7 @@ impl<T, X> ShardState<T, X> {
 
     /// Moves a present entry to an earlier deadline; a later one has no effect.
     pub(crate) fn hasten(&mut self, index: u32, due: Due) {
-        if due.deadline < self.wheel.entries.at(index).deadline() {
+        if due.deadline < self.wheel.deadline_at(index) {
             self.move_to(index, due);
         }
     }
@@ -340,6 +436,25 @@ impl<T, X> ShardState<T, X> {
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let item = self.wheel.cancel(key)?;
+        self.release_permits(1);
+        Some(item)
+    }
+
+    #[inline]
+    pub(crate) fn cancel_at(&mut self, index: u32) -> Option<T> {
+        self.end_at(index, |_, _| None)
+    }
+
+    /// Takes an entry out. `ends` gets the item and a reading of the clock, and returns when the
+    /// entry has expired; `None` if it is cancelled.
+    #[inline]
+    pub(crate) fn end_at(
+        &mut self,
+        index: u32,
+        ends: impl FnOnce(&mut T, &dyn Fn() -> Nanos) -> Option<Nanos>,
+    ) -> Option<T> {
+        let ShardState { wheel, context, .. } = self;
+        let item = wheel.end_at(index, |item| ends(item, &|| now(context)))?;
         self.release_permits(1);
         Some(item)
     }
@@ -403,7 +518,7 @@ impl<T, X> AnyShard for Shard<T, X> {
         if let (Some(context), Some(id)) = (&state.context, id) {
             context.delay_queue.remove_shard(id);
         }
-        counters.absorb(&state.wheel.counters);
+        state.wheel.count(counters);
         counters.cancelled += state.wheel.len() as u64;
     }
 
@@ -423,7 +538,7 @@ impl<T, X> AnyShard for Shard<T, X> {
 
     fn count(&self, counters: &mut Counters) -> usize {
         let state = self.lock();
-        counters.absorb(&state.wheel.counters);
+        state.wheel.count(counters);
         state.wheel.len()
     }
 

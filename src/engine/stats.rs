@@ -1,8 +1,7 @@
 //! Statistics: what a timer has done, and a snapshot of its wheels.
 
 use crate::wheel::counters::{Counters, Lateness};
-use crate::wheel::level::Expiration;
-use crate::wheel::tick::{Nanos, Tick};
+use crate::wheel::tick::Nanos;
 use crate::wheel::timing_wheel::TimingWheel;
 use std::fmt;
 use std::time::Duration;
@@ -114,26 +113,19 @@ impl Snapshot {
     }
 
     pub(crate) fn absorb<T>(&mut self, wheel: &TimingWheel<T>, now: Nanos) {
-        let TimingWheel { length, levels, .. } = wheel;
-        let tick_of = |level| length.start_of(Tick(levels.span_of(level)));
-        (0..wheel.depth()).for_each(|level| _ = self.level(level, tick_of(level), levels.size()));
-        let present = length.floor(now);
-        for (Expiration { tick, start, bucket }, buckets) in wheel.armed() {
-            let entries: usize = buckets.iter().map(|bucket| bucket.len()).sum();
-            let level = levels.level_of(bucket as usize);
-            let wait = Duration::from_nanos(length.start_of(tick).since(now).0);
-            // The wheel's time may have passed `now`.
-            let span = levels.span_of(level);
-            let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
-            let ahead = ahead.min(levels.size() - 1);
-            let row = self.level(level, tick_of(level), levels.size());
+        for level in 0..wheel.depth() {
+            self.level(level, wheel.span_of(level), wheel.size());
+        }
+        for bucket in wheel.armed_at(now) {
+            let row = self.level(bucket.level, wheel.span_of(bucket.level), wheel.size());
+            let wait = Duration::from_nanos(bucket.wait.0);
             row.armed_buckets += 1;
-            row.entries += entries;
+            row.entries += bucket.entries;
             row.next_expiration = Some(row.next_expiration.map_or(wait, |next| next.min(wait)));
-            if row.slots.len() <= ahead {
-                row.slots.resize(ahead + 1, 0);
+            if row.slots.len() <= bucket.slots_ahead {
+                row.slots.resize(bucket.slots_ahead + 1, 0);
             }
-            row.slots[ahead] += entries;
+            row.slots[bucket.slots_ahead] += bucket.entries;
         }
     }
 
@@ -211,14 +203,14 @@ impl fmt::Display for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wheel::tick::{Due, TickLength};
+    use crate::wheel::tick::{Due, Tick, TickLength};
 
     #[test]
     fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
         let mut wheel = TimingWheel::new(TickLength::new(1), 4, Tick(1_000), Nanos::NEVER);
         let due = Due { deadline: Nanos(1_003), tick: Tick(1_003), present: None };
         let (_, reference) = wheel.insert(due, ());
-        wheel.file_new(reference, due, || Nanos(1_000));
+        wheel.file(reference, due, || Nanos(1_000));
         let mut snapshot = Snapshot::new(1);
         snapshot.absorb(&wheel, Nanos(900));
         assert_eq!(snapshot.levels[0].slots, [0, 0, 0, 1]);

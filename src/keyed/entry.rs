@@ -109,7 +109,7 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     /// Extends the deadline; it never moves to an earlier one.
     pub fn touch(&mut self, when: impl Into<When>) {
         let (due, index) = (self.held.context.time.due(when.into()), self.index);
-        self.held.state().wheel.extend(index, due.deadline);
+        self.held.state().extend(index, due);
     }
 
     /// Moves the deadline, earlier or later.

@@ -3,7 +3,7 @@
 use crate::engine::clock::When;
 use crate::engine::shard::{AnyShard, Shard, ShardState};
 use crate::keyed::entry::Held;
-use crate::keyed::shard::{KeyState, Keys, OnExpired};
+use crate::keyed::shard::{KeyState, Keyed, Keys, OnExpired};
 use crate::table::spread;
 use crate::timer::Timer;
 use crate::timer::entry::{IntoTask, Task, TimerEntry};
@@ -265,7 +265,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        self.moved(key, when.into(), |state, index, due| state.wheel.extend(index, due.deadline))
+        self.moved(key, when.into(), ShardState::extend)
     }
 
     /// Brings a key's deadline forward; it never moves to a later one. Returns whether the key has
@@ -445,16 +445,16 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         let present = self.now();
         // One chunk at a time, so that the lock is never held for long.
         while let Some(shard) = self.keys().shards.set.get(ordinal) {
-            let state = shard.lock();
-            if chunk >= state.wheel.entries.chunks() {
-                (ordinal, chunk) = (ordinal + 1, 0);
+            let Some(state) = shard.lock_chunk(chunk) else {
+                ordinal += 1;
+                chunk = 0;
                 continue;
-            }
+            };
             let mut visited = false;
-            let entries = state.wheel.entries.of_chunk(chunk);
-            for (at, entry) in entries.filter(|(_, entry)| entry.deadline() > present) {
+            for at in state.keys_of(chunk).filter(|at| !state.is_due(at.index, present)) {
                 visited = true;
-                visit(&entry.item.key, &entry.item.task, state.deadline(at.index));
+                let Keyed { key, task, .. } = state.at(at.index);
+                visit(key, task, state.deadline(at.index));
             }
             chunk += 1;
             if visited {

@@ -49,9 +49,7 @@ pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
 impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         self.closures.flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
-            let ShardState { wheel, extra: index, .. } = state;
-            wheel.flush(flush, |at, entry| {
-                let Keyed { key, task, hash } = entry.item;
+            state.flush(flush, |index, at, Keyed { key, task, hash }| {
                 index.remove(hash, |index| *index == at.index);
                 let keys = Arc::clone(&self);
                 tasks.push(Task::new(move || (keys.on_expired)(&keys, key, task)));
@@ -68,7 +66,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     }
 
     fn assert_invariants(&self) {
-        self.shards.set.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
+        self.shards.set.iter().for_each(|shard| shard.lock().assert_invariants(|_| true));
     }
 }
 
@@ -95,13 +93,9 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
         let mut all = Vec::new();
         for shard in self.shards.set.iter() {
             for chunk in 0.. {
-                let mut state = shard.lock();
-                let entries = &state.wheel.entries;
-                if chunk >= entries.chunks() {
-                    break;
-                }
-                let indices: Vec<_> = entries.of_chunk(chunk).map(|(key, _)| key.index).collect();
-                let cancelled = indices.into_iter().filter_map(|index| state.cancel_key(index));
+                let Some(mut state) = shard.lock_chunk(chunk) else { break };
+                let keys: Vec<_> = state.keys_of(chunk).collect();
+                let cancelled = keys.into_iter().filter_map(|at| state.cancel_key(at.index));
                 let cancelled: Vec<_> = cancelled.collect();
                 // The list of all is moved as it grows, in time proportional to it.
                 drop(state);
@@ -121,18 +115,6 @@ impl<K: Eq, T> KeyState<K, T> {
         self.extra.find(hash as u32, |index| self.at(*index).key.borrow() == key).copied()
     }
 
-    /// Panics if there is no key at `index`.
-    #[inline]
-    pub(crate) fn at(&self, index: u32) -> &Keyed<K, T> {
-        &self.wheel.entries.at(index).item
-    }
-
-    /// Panics if there is no key at `index`.
-    #[inline]
-    pub(crate) fn at_mut(&mut self, index: u32) -> &mut Keyed<K, T> {
-        &mut self.wheel.entries.at_mut(index).item
-    }
-
     /// Adds a task for a key, or replaces its task at `found`. Takes the key only if it is new: no
     /// key is dropped under the lock.
     #[inline]
@@ -144,7 +126,7 @@ impl<K: Eq, T> KeyState<K, T> {
         key: &mut Option<K>,
         entry: TimerEntry<T>,
     ) -> Result<Option<T>, AddError<T>> {
-        if let Some(index) = found.filter(|_| !self.closed) {
+        if let Some(index) = found.filter(|_| !self.is_closed()) {
             self.move_to(index, due);
             return Ok(Some(mem::replace(&mut self.at_mut(index).task, entry.into_task())));
         }
@@ -158,7 +140,7 @@ impl<K: Eq, T> KeyState<K, T> {
 
     #[inline]
     pub(crate) fn is_due(&self, index: u32, present: Nanos) -> bool {
-        self.wheel.entries.at(index).deadline() <= present
+        self.deadline_at(index) <= present
     }
 
     /// Adds a key that was admitted, and is not present.
@@ -171,15 +153,13 @@ impl<K: Eq, T> KeyState<K, T> {
 
     #[inline]
     pub(crate) fn deadline(&self, index: u32) -> Option<Instant> {
-        let deadline = self.wheel.entries.at(index).deadline();
-        self.context.as_ref()?.time.instant_or_never(deadline)
+        self.instant_of(self.deadline_at(index))
     }
 
     /// Removes a key before it expires.
     pub(crate) fn cancel_key(&mut self, index: u32) -> Option<(K, T)> {
-        let Keyed { key, task, hash } = self.wheel.cancel_at(index)?;
+        let Keyed { key, task, hash } = self.cancel_at(index)?;
         self.extra.remove(hash, |other| *other == index);
-        self.release_permits(1);
         Some((key, task))
     }
 
@@ -189,11 +169,9 @@ impl<K: Eq, T> KeyState<K, T> {
     where
         K: Borrow<Q>,
     {
-        let ShardState { wheel, extra: index, .. } = self;
-        let is_meant = |index: &u32| wheel.entries.at(*index).item.key.borrow() == key;
-        let found = index.remove(hash as u32, is_meant)?;
-        let Keyed { key, task, .. } = wheel.cancel_at(found)?;
-        self.release_permits(1);
+        let (index, wheel) = self.split();
+        let found = index.remove(hash as u32, |at| wheel.at(*at).key.borrow() == key)?;
+        let Keyed { key, task, .. } = self.cancel_at(found)?;
         Some((key, task))
     }
 
@@ -203,6 +181,6 @@ impl<K: Eq, T> KeyState<K, T> {
             let is_meant = |other: &u32| self.at(*other).key == item.key;
             assert_eq!(self.extra.find(item.hash, is_meant), Some(own), "found by its key");
         }
-        assert_eq!(self.extra.0.len(), self.wheel.len(), "every key is found");
+        assert_eq!(self.extra.0.len(), self.len(), "every key is found");
     }
 }

@@ -39,7 +39,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         keys: &[K],
         hash_of: impl Fn(&K) -> u64,
     ) -> Result<Option<Id>, WatchError<O>> {
-        let mut added = Added { due, spots: Spots::of(keys.len()) };
+        let mut added = Added::new(due, keys.len());
         let mut begun = Err(Refusal::Closed);
         // Leaves nothing behind when a key's `Hash`, `Eq` or `Clone` panics.
         let entered = catch_unwind(AssertUnwindSafe(|| {
@@ -47,7 +47,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
                 let hash = hash_of(key);
                 self.set[shard_of(hash, self.set.len())].with(|state| {
                     if number == 0 {
-                        begun = state.begin(due);
+                        begun = state.begin(&mut added);
                     }
                     if let Ok(id) = begun {
                         added.spots.set(number, state.extra.watchers.push(hash, key, id));

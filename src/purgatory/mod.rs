@@ -163,7 +163,7 @@ where
             let state = shard.lock();
             let ended = |by: EndedBy| state.extra.ended[by as usize];
             stats.watched += state.extra.watchers.len;
-            stats.delayed += state.wheel.len();
+            stats.delayed += state.len();
             stats.completed_at_once += ended(EndedBy::AtOnce);
             stats.completed_by_trigger += ended(EndedBy::Triggered);
             stats.completed_by_force += ended(EndedBy::Forced);

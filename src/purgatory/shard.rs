@@ -18,13 +18,12 @@ use crate::purgatory::operation::{Cancel, DelayedOperation};
 use crate::purgatory::state::{EndedBy, Next, OperationState};
 use crate::purgatory::watchers::{Id, Spots, Visit, Watchers};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::wheel::bucket::{Entry, Reference};
+use crate::wheel::bucket::Reference;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::Due;
 use crossbeam_utils::CachePadded;
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// What a shard keeps beside its records; see the [module](self).
 pub(crate) struct Operations<K> {
@@ -62,7 +61,15 @@ pub(crate) struct Record<O> {
 /// What the adding thread stores with an operation when it releases it.
 pub(crate) struct Added {
     pub(crate) due: Due,
+    /// To the record, to be filed.
+    reference: Reference,
     pub(crate) spots: Spots,
+}
+
+impl Added {
+    pub(crate) fn new(due: Due, keys: usize) -> Self {
+        Added { due, reference: Reference::default(), spots: Spots::of(keys) }
+    }
 }
 
 #[inline]
@@ -99,11 +106,10 @@ pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
     set.iter().for_each(|shard| shard.close());
     let mut pending = Vec::new();
     for (ordinal, shard) in (0..).zip(set) {
-        // Nothing can be added any more. Taken in parts, so that the lock is never held for long.
-        let chunks = shard.lock().wheel.entries.chunks();
-        for chunk in 0..chunks {
-            let state = shard.lock();
-            let keys: Vec<_> = state.wheel.entries.of_chunk(chunk).map(|(key, _)| key).collect();
+        // Nothing can be added any more.
+        for chunk in 0.. {
+            let Some(state) = shard.lock_chunk(chunk) else { break };
+            let keys: Vec<_> = state.keys_of(chunk).collect();
             drop(state);
             for key in keys {
                 let claimed = claim(set, Id { shard: ordinal, key }, EndedBy::Cancelled);
@@ -140,21 +146,22 @@ pub(crate) fn visit<K: Eq + Clone, O>(
 }
 
 impl<K: Eq + Clone, O> OperationsState<K, O> {
-    pub(crate) fn begin(&mut self, due: Due) -> Result<Id, Refusal> {
+    pub(crate) fn begin(&mut self, added: &mut Added) -> Result<Id, Refusal> {
         self.admit(Limit::Keep)?;
         let record = Record { spots: Spots::NONE, state: OperationState::adding() };
-        let (key, _) = self.wheel.insert(due, record);
+        let (key, reference) = self.insert(added.due, record);
+        added.reference = reference;
         Ok(Id { shard: self.extra.watchers.shard, key })
     }
 
     pub(crate) fn operation(&mut self, key: Key) -> Option<&mut OperationState<O>> {
-        self.wheel.entries.get_mut(key).map(|entry| &mut entry.item.state)
+        self.get_mut(key).map(|record| &mut record.state)
     }
 
     /// Stores the spots of an operation that is being added.
     #[inline]
     pub(crate) fn settle(&mut self, index: u32, added: &mut Added) {
-        let record = &mut self.wheel.entries.at_mut(index).item;
+        let record = self.at_mut(index);
         record.spots = mem::replace(&mut added.spots, Spots::NONE);
     }
 
@@ -168,30 +175,22 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         may_check: bool,
         added: Option<&mut Added>,
     ) -> Next<O> {
-        if self.closed && added.is_some() {
+        let is_closed = self.is_closed();
+        if is_closed && added.is_some() {
             // It goes back to the thread that adds it.
             return Next::End(operation, EndedBy::Withdrawn);
         }
-        let (filing, entry) = self.wheel.entries.at_mut_with_tag(key.index);
-        let next = entry.item.state.release(operation, may_check, !self.closed);
+        let record = self.at_mut(key.index);
+        let next = record.state.release(operation, may_check, !is_closed);
         let Next::LetGo { leaves_check } = next else { return next };
         if let Some(added) = added {
             self.settle(key.index, added);
-            let reference = Reference { tick: added.due.tick.0 as u32, index: key.index, filing };
-            self.file_new(reference, added.due);
+            self.file(added.reference, added.due);
         }
         if leaves_check {
-            self.file_for_check(key.index);
+            self.file_now(key.index);
         }
         next
-    }
-
-    /// Files a record as due at once, so that the next turn looks at it.
-    #[cold]
-    fn file_for_check(&mut self, index: u32) {
-        let Some(context) = &self.context else { return };
-        let due = context.time.due(When::After(Duration::ZERO));
-        self.wheel.file_again(index, due, due.deadline);
     }
 
     /// Ends an operation that no thread holds; otherwise its holder ends it. Stores spots as
@@ -223,18 +222,18 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         let Some(context) = self.open_context() else { return false };
         let due = context.time.due(when);
         let now = due.present.unwrap_or_else(|| context.time.now());
-        let Some(entry) = self.wheel.entries.get(key) else { return false };
-        let state = &entry.item.state;
-        let in_time = entry.deadline() > now && state.is_filed() && !state.is_sealed();
+        let Some(Record { state, .. }) = self.get(key) else { return false };
+        let is_waiting = state.is_filed() && !state.is_sealed();
         let awaits_check = state.awaits_check();
-        if in_time {
-            self.wheel.extend(key.index, due.deadline);
-            // What never expires is filed nowhere, but the check has to come.
-            if awaits_check {
-                self.file_for_check(key.index);
-            }
+        if !is_waiting || self.deadline_at(key.index) <= now {
+            return false;
         }
-        in_time
+        self.extend(key.index, due);
+        // What never expires is filed nowhere, but the check has to come.
+        if awaits_check {
+            self.file_now(key.index);
+        }
+        true
     }
 
     /// Removes an operation's record and its entry in this shard, ended as the holder `wants` or
@@ -243,19 +242,12 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     #[inline]
     pub(crate) fn finish(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> EndedBy {
         let mut ended_by = wants;
-        let ended = self.wheel.entries.remove_if(key.index, |Entry { item: record, .. }| {
+        let ended = self.end_at(key.index, |record, now| {
             ended_by = record.state.finish(wants);
             *spots = mem::replace(&mut record.spots, Spots::NONE);
-            true
+            (ended_by == EndedBy::Expired).then(now)
         });
-        let ended = ended.expect("who ends an operation holds it");
-        if ended_by == EndedBy::Expired {
-            let now = self.context.as_ref().map(|context| context.time.now());
-            self.wheel.expired(ended, now.unwrap_or_default());
-        } else {
-            self.wheel.cancelled(ended);
-        }
-        self.release_permits(1);
+        drop(ended.expect("whoever ends an operation holds it"));
         self.extra.ended[ended_by as usize] += 1;
         if let Some(here) = spots.made(0).next() {
             self.extra.watchers.remove(here);
@@ -273,9 +265,10 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
 
     pub(crate) fn assert_operations(&self) {
         self.extra.watchers.assert_invariants();
-        for (_, entry) in self.wheel.entries.iter() {
-            assert!(entry.item.spots.made(0).next().is_some(), "who waits has entries");
-        }
+        self.assert_invariants(|record| {
+            assert!(record.spots.made(0).next().is_some(), "who waits has entries");
+            record.state.is_filed()
+        });
     }
 }
 

@@ -69,17 +69,13 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSource<K, O> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         self.closures.flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
-            let closed = state.closed;
-            state.wheel.flush_by(flush, |wheel, index, due| {
-                let Some(key) = wheel.entries.key_at(index) else { return false };
-                let Some(entry) = wheel.entries.get_mut(key) else { return false };
-                let is_due = entry.deadline() <= due;
+            let is_closed = state.is_closed();
+            state.flush_in_place(flush, |key, record, is_due| {
                 // After a shutdown nothing expires any more.
-                if entry.item.state.flushed(is_due) && !closed {
+                if record.state.flushed(is_due) && !is_closed {
                     let closure = Arc::clone(&self.task_closures[ordinal]);
                     tasks.push(Task::on_run_or_drop(closure, key.to_bits()));
                 }
-                is_due
             });
         })
     }
@@ -97,7 +93,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSo
 
     fn assert_invariants(&self) {
         for shard in self.shards.set {
-            shard.lock().wheel.assert_invariants(|record| record.state.is_filed());
+            shard.lock().assert_invariants(|record| record.state.is_filed());
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The timer that users call.
 
+use crate::engine::clock::When;
 use crate::engine::reaper::{Engine, Reaper};
 use crate::engine::report;
 use crate::engine::shard::{AnyShard, Limit};
@@ -120,7 +121,7 @@ impl<T: Send + 'static> Timer<T> {
     /// [`AddError::Shutdown`] after [`shutdown`](Self::shutdown). Both contain the entry.
     #[inline]
     pub fn add(&self, entry: TimerEntry<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.tasks.add(entry, Limit::Keep)
+        self.tasks.add(entry.when(), entry.into_task(), Limit::Keep)
     }
 
     /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a [`TimerEntry::after`].
@@ -169,7 +170,7 @@ impl<T: Send + 'static> Timer<T> {
         delay: Duration,
         task: impl IntoTask<T>,
     ) -> Result<Timeout<T>, AddError<T>> {
-        self.add(TimerEntry::after(delay, task))
+        self.tasks.add(When::After(delay), task.into_task(), Limit::Keep)
     }
 
     /// Adds a timer that expires at `deadline`, a time of the timer's clock: [`add`](Self::add) of
@@ -190,7 +191,7 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn at(&self, deadline: Instant, task: impl IntoTask<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.add(TimerEntry::at(deadline, task))
+        self.tasks.add(When::At(deadline), task.into_task(), Limit::Keep)
     }
 
     /// Expires all due timers, and returns the number of expired tasks. If no timer is due, waits

@@ -100,7 +100,7 @@ mod tests {
         let mut turn = Turn::begin(&timer.base.engine.context).unwrap();
         let gone = Closures { tasks: Weak::new(), spare: Spare::default() };
         let flushed = gone.flush(&timer.tasks.shards.set[0], &mut turn, |state, flush, tasks| {
-            state.wheel.flush(flush, |_, task| tasks.push(task.item));
+            state.flush(flush, |_, _, task| tasks.push(task));
         });
         assert_eq!((flushed, timer.len(), Arc::strong_count(&task)), (Some(0), 0, 1));
     }

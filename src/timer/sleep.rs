@@ -117,7 +117,7 @@ impl Source for Sleeps {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         let home = &self.homes[ordinal];
         let flush = |state: &mut ShardState<Waker, ()>, flush, wakers: &mut Vec<Waker>| {
-            state.wheel.flush(flush, |_, entry| wakers.push(entry.item));
+            state.flush(flush, |_, _, waker| wakers.push(waker));
         };
         home.shard.flush_and_hand_over(turn.start, &self.spare, flush, |wakers| {
             let count = wakers.len();
@@ -138,7 +138,7 @@ impl Source for Sleeps {
 
     fn assert_invariants(&self) {
         let shards = self.homes.iter().map(|home| &home.shard);
-        shards.for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
+        shards.for_each(|shard| shard.lock().assert_invariants(|_| true));
     }
 }
 
@@ -175,7 +175,7 @@ impl Sleep {
             return;
         };
         let mut state = self.home.shard.lock();
-        if state.wheel.entries.get(key).is_some() && !state.closed {
+        if state.get(key).is_some() && !state.is_closed() {
             state.move_to(key.index, due);
             Shard::release(state);
         }
@@ -239,15 +239,15 @@ impl Sleep {
     /// keeps its place, even in a full timer.
     fn wakes(&self, waker: &Waker) -> bool {
         let Stage::Added(key) = self.stage else { return false };
-        match self.home.shard.lock().wheel.entries.get(key) {
-            Some(entry) if !entry.item.will_wake(waker) => {}
-            entry => return entry.is_some(),
+        match self.home.shard.lock().get(key) {
+            Some(former) if !former.will_wake(waker) => {}
+            former => return former.is_some(),
         }
         // Cloned and dropped without the lock.
         let mut waker = waker.clone();
         let mut state = self.home.shard.lock();
-        let Some(entry) = state.wheel.entries.get_mut(key) else { return false };
-        mem::swap(&mut entry.item, &mut waker);
+        let Some(former) = state.get_mut(key) else { return false };
+        mem::swap(former, &mut waker);
         true
     }
 

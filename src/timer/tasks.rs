@@ -50,22 +50,18 @@ impl<T: Send + 'static> Tasks<T> {
         engine.sources.register(make).1
     }
 
-    /// Adds an entry to the calling thread's shard. Returns it if it was refused. Always inlined:
-    /// otherwise the entry and the answer go through memory.
+    /// Adds a task to the calling thread's shard. Returns it as an entry if it was refused. Always
+    /// inlined: otherwise the task and the answer go through memory.
     #[inline(always)]
-    pub(crate) fn add(
-        &self,
-        entry: TimerEntry<T>,
-        limit: Limit,
-    ) -> Result<Timeout<T>, AddError<T>> {
+    pub(crate) fn add(&self, when: When, task: T, limit: Limit) -> Result<Timeout<T>, AddError<T>> {
         // Read and divided before the lock is taken.
-        let due = self.shards.context.time.due(entry.when());
+        let due = self.shards.context.time.due(when);
         let (shard, mut state) = self.lock_home();
         if let Err(refusal) = state.admit(limit) {
             drop(state);
-            return Err(AddError::of(refusal, entry));
+            return Err(AddError::of(refusal, TimerEntry::new(when, task)));
         }
-        let key = state.add(due, entry.into_task());
+        let key = state.add(due, task);
         Shard::release(state);
         Ok(Timeout::new(shard, key))
     }
@@ -120,7 +116,9 @@ impl<T: Send + 'static> Tasks<T> {
         for entry in added {
             // After a shutdown the entry is dropped here. A panic of that drop must not lose the
             // refused tasks.
-            context.catch_panic(|| drop(self.add(entry, Limit::Exceed)));
+            context.catch_panic(|| {
+                drop(self.add(entry.when(), entry.into_task(), Limit::Exceed));
+            });
         }
         if refused.is_empty() {
             return;
@@ -162,7 +160,7 @@ impl<T: Send + 'static> Tasks<T> {
 impl<T: Send + 'static> Source for Tasks<T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         let flush = |state: &mut ShardState<T, ()>, flush, tasks: &mut Vec<T>| {
-            state.wheel.flush(flush, |_, task| tasks.push(task.item));
+            state.flush(flush, |_, _, task| tasks.push(task));
         };
         let shard = &self.shards.set[ordinal];
         shard.flush_and_hand_over(turn.start, &self.spare, flush, |tasks| {
@@ -186,6 +184,6 @@ impl<T: Send + 'static> Source for Tasks<T> {
     }
 
     fn assert_invariants(&self) {
-        self.shards.set.iter().for_each(|shard| shard.lock().wheel.assert_invariants(|_| true));
+        self.shards.set.iter().for_each(|shard| shard.lock().assert_invariants(|_| true));
     }
 }

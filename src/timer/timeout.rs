@@ -112,8 +112,8 @@ impl<T: 'static> Timeout<T> {
     /// ```
     pub fn replace(&self, task: T) -> Result<T, T> {
         let mut state = self.shard.lock();
-        match state.wheel.entries.get_mut(self.key()) {
-            Some(entry) => Ok(mem::replace(&mut entry.item, task)),
+        match state.get_mut(self.key()) {
+            Some(former) => Ok(mem::replace(former, task)),
             None => Err(task),
         }
     }
@@ -151,7 +151,7 @@ impl<T: 'static> Timeout<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn touch(&self, when: impl Into<When>) -> bool {
-        self.moved(when.into(), |state, index, due| state.wheel.extend(index, due.deadline))
+        self.moved(when.into(), ShardState::extend)
     }
 
     /// Brings the deadline of a pending timer forward; never moves it later. Returns whether the
@@ -176,7 +176,7 @@ impl<T: 'static> Timeout<T> {
 
     /// Returns whether the timer is waiting for its deadline.
     pub fn is_pending(&self) -> bool {
-        self.shard.lock().wheel.deadline(self.key()).is_some()
+        self.shard.lock().get(self.key()).is_some()
     }
 
     /// Returns whether the timer has [expired](Self).
@@ -194,8 +194,9 @@ impl<T: 'static> Timeout<T> {
     /// expires.
     pub fn deadline(&self) -> Option<Instant> {
         let state = self.shard.lock();
-        let deadline = state.wheel.deadline(self.key())?;
-        state.context.as_ref()?.time.instant_or_never(deadline)
+        let key = self.key();
+        state.get(key)?;
+        state.instant_of(state.deadline_at(key.index))
     }
 
     /// Returns a guard whose drop cancels the timer and drops its task.
@@ -212,7 +213,7 @@ impl<T: 'static> Timeout<T> {
     fn moved(&self, when: When, change: impl FnOnce(&mut ShardState<T, ()>, u32, Due)) -> bool {
         let (mut state, key) = (self.shard.lock(), self.key());
         let Some(context) = state.open_context() else { return false };
-        if state.wheel.entries.get(key).is_none() {
+        if state.get(key).is_none() {
             return false;
         }
         let due = context.time.due(when);

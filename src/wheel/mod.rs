@@ -98,7 +98,7 @@ impl<T> LocalTimer<T> {
         let due = self.due(deadline);
         let (key, reference) = self.wheel.insert(due, task);
         // Nothing leaps: `advance` has moved the wheel's time to the present.
-        self.wheel.file(reference, due.tick.max(Tick(self.now)));
+        self.wheel.push(reference, due.tick.max(Tick(self.now)));
         TimerKey(key)
     }
 
@@ -116,7 +116,7 @@ impl<T> LocalTimer<T> {
     /// later deadline costs a single write.
     pub fn reschedule(&mut self, key: TimerKey, deadline: u64) -> bool {
         let (due, now) = (self.due(deadline), Nanos(self.now));
-        let is_pending = self.wheel.entries.get(key.0).is_some();
+        let is_pending = self.wheel.get(key.0).is_some();
         if is_pending {
             self.wheel.move_to(key.0.index, due, || now);
         }
@@ -126,12 +126,12 @@ impl<T> LocalTimer<T> {
     /// Returns a task, if it is pending.
     #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
-        self.wheel.entries.get(key.0).map(|entry| &entry.item)
+        self.wheel.get(key.0)
     }
 
     /// Returns a task to be changed, if it is pending.
     pub fn get_mut(&mut self, key: TimerKey) -> Option<&mut T> {
-        self.wheel.entries.get_mut(key.0).map(|entry| &mut entry.item)
+        self.wheel.get_mut(key.0)
     }
 
     /// Returns the deadline of a task, if it is pending.
@@ -269,7 +269,7 @@ impl<T> LocalTimer<T> {
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
         let left = self.expired.drain(..);
         let mut tasks: Vec<_> = left.map(|popped| (self.now, popped.task)).collect();
-        for chunk in 0..self.wheel.entries.chunks() {
+        for chunk in 0..self.wheel.chunks() {
             self.wheel.drain_chunk(chunk, |deadline, task| tasks.push((deadline.0, task)));
         }
         tasks.sort_by_key(|(deadline, _)| *deadline);

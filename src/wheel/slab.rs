@@ -309,13 +309,8 @@ impl<V, const N: usize> Slab<V, N> {
 
     #[inline(always)]
     pub(crate) fn at_mut(&mut self, index: u32) -> &mut V {
-        self.at_mut_with_tag(index).1
-    }
-
-    #[inline(always)]
-    pub(crate) fn at_mut_with_tag(&mut self, index: u32) -> (u32, &mut V) {
-        let slot = self.slot_mut(index).expect("the index names a value");
-        (slot.tag, slot.value.as_mut().expect("the index names a value"))
+        let value = self.slot_mut(index).and_then(|slot| slot.value.as_mut());
+        value.expect("the index names a value")
     }
 
     #[inline(always)]

@@ -45,8 +45,8 @@ pub(crate) type Entries<T> = Slab<Entry<T>>;
 /// A single-threaded timer; see the [module](self).
 #[derive(Clone, Debug)]
 pub(crate) struct TimingWheel<T> {
-    pub(crate) length: TickLength,
-    pub(crate) levels: Levels,
+    length: TickLength,
+    levels: Levels,
     /// The last deadline that comes. A later one is filed nowhere, except at the end of time.
     last: Nanos,
     /// The tick that was reached. It moves to the expiration of a flushed bucket, as in Kafka's
@@ -60,7 +60,7 @@ pub(crate) struct TimingWheel<T> {
     /// When `taken` was taken out.
     flushed: Flushed,
     blocks: Blocks,
-    pub(crate) entries: Entries<T>,
+    pub(super) entries: Entries<T>,
     /// In all buckets.
     references: usize,
     /// The number of the latest filing; wraps around after 2^32. A stale reference may then look
@@ -71,7 +71,21 @@ pub(crate) struct TimingWheel<T> {
     /// The references being moved; empty between calls.
     scratch: Vec<Reference>,
     sweep: Sweep,
-    pub(crate) counters: Counters,
+    counters: Counters,
+    /// Whether a bucket was armed since [`take_first`](Self::take_first) was last called.
+    has_armed: bool,
+}
+
+/// An armed bucket, as a snapshot shows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ArmedBucket {
+    pub(crate) level: usize,
+    /// Counted from the slot of the present.
+    pub(crate) slots_ahead: usize,
+    /// Until the bucket has to be flushed.
+    pub(crate) wait: Nanos,
+    /// The references in the bucket, stale ones included.
+    pub(crate) entries: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +114,7 @@ impl<T> TimingWheel<T> {
             scratch: Vec::new(),
             sweep: Sweep::default(),
             counters: Counters::default(),
+            has_armed: false,
         }
     }
 
@@ -129,38 +144,83 @@ impl<T> TimingWheel<T> {
         (key, Reference { tick: due.tick.0 as u32, index: key.index, filing })
     }
 
-    /// Files an inserted entry. Reads the present only if its tick has no armed bucket in an
-    /// overflow wheel.
+    /// Files a reference to an entry. Reads the present only if it is not in `due`, and the entry's
+    /// tick has no armed bucket in an overflow wheel.
     #[inline(always)]
-    pub(crate) fn file_new(&mut self, reference: Reference, due: Due, now: impl FnOnce() -> Nanos) {
+    pub(crate) fn file(&mut self, reference: Reference, due: Due, now: impl FnOnce() -> Nanos) {
         if !self.join_overflow(reference, due.tick) {
             self.file_at(reference, due, due.present.unwrap_or_else(now));
         }
     }
 
     #[inline]
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        self.entries.get(key).map(|entry| &entry.item)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        self.entries.get_mut(key).map(|entry| &mut entry.item)
+    }
+
+    /// Returns the item of a present entry.
+    #[inline]
+    pub(crate) fn at(&self, index: u32) -> &T {
+        &self.entries.at(index).item
+    }
+
+    #[inline]
+    pub(crate) fn at_mut(&mut self, index: u32) -> &mut T {
+        &mut self.entries.at_mut(index).item
+    }
+
+    /// Returns the deadline of a present entry.
+    #[inline]
+    pub(crate) fn deadline_at(&self, index: u32) -> Nanos {
+        self.entries.at(index).deadline()
+    }
+
+    /// Returns how many chunks the entries lie in: whoever visits all of them does so by chunks, so
+    /// that no lock is held for long.
+    pub(crate) fn chunks(&self) -> usize {
+        self.entries.chunks()
+    }
+
+    pub(crate) fn keys_of(&self, chunk: usize) -> impl Iterator<Item = Key> {
+        self.entries.of_chunk(chunk).map(|(key, _)| key)
+    }
+
+    pub(crate) fn count(&self, counters: &mut Counters) {
+        counters.absorb(&self.counters);
+    }
+
+    #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let entry = self.entries.remove(key)?;
-        Some(self.cancelled(entry))
-    }
-
-    #[inline]
-    pub(crate) fn cancel_at(&mut self, index: u32) -> Option<T> {
-        let entry = self.entries.remove_if(index, |_| true)?;
-        Some(self.cancelled(entry))
-    }
-
-    #[inline]
-    pub(crate) fn cancelled(&mut self, entry: Entry<T>) -> T {
         self.counters.cancelled += 1;
         self.sweep_if_stale();
-        entry.item
+        Some(entry.item)
     }
 
-    pub(crate) fn expired(&mut self, entry: Entry<T>, now: Nanos) -> T {
-        self.counters.record_expired(now.since(entry.deadline()));
+    /// Takes an entry out in another way than by a flush. `ends` returns when the entry has
+    /// expired; `None` if it is cancelled.
+    #[inline]
+    pub(crate) fn end_at(
+        &mut self,
+        index: u32,
+        ends: impl FnOnce(&mut T) -> Option<Nanos>,
+    ) -> Option<T> {
+        let mut expired = None;
+        let entry = self.entries.remove_if(index, |entry| {
+            expired = ends(&mut entry.item);
+            true
+        })?;
+        match expired {
+            Some(now) => self.counters.record_expired(now.since(entry.deadline())),
+            None => self.counters.cancelled += 1,
+        }
         self.sweep_if_stale();
-        entry.item
+        Some(entry.item)
     }
 
     /// Moves a present entry to a later deadline; an earlier one has no effect. Only writes the
@@ -197,7 +257,7 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Files an entry anew.
+    /// Files an entry anew. Its former reference is stale from now on.
     #[inline(never)]
     pub(crate) fn file_again(&mut self, index: u32, due: Due, present: Nanos) {
         let filing = self.next_filing(index);
@@ -246,8 +306,8 @@ impl<T> TimingWheel<T> {
         }
     }
 
-    /// Files a reference. Lets the time leap to the present before, if the entry is far away and
-    /// nothing is due.
+    /// Files a reference at a known present. Lets the time leap to the present before, if the entry
+    /// is far away and nothing is due.
     #[inline]
     fn file_at(&mut self, reference: Reference, due: Due, present: Nanos) {
         if due.deadline > self.last.max(present) {
@@ -261,7 +321,7 @@ impl<T> TimingWheel<T> {
                 self.leap(present);
             }
         }
-        self.file(reference, tick);
+        self.push(reference, tick);
     }
 
     /// Lets the time leap to `tick`, by which no armed bucket may expire.
@@ -272,7 +332,7 @@ impl<T> TimingWheel<T> {
     /// Puts a reference into the bucket for `tick`, and arms the bucket. Adds missing overflow
     /// wheels.
     #[inline(always)]
-    pub(crate) fn file(&mut self, reference: Reference, tick: Tick) {
+    pub(super) fn push(&mut self, reference: Reference, tick: Tick) {
         let tick = tick.max(self.current);
         let reference = Reference { tick: tick.0 as u32, ..reference };
         let index = self.levels.bucket_of(tick, self.current);
@@ -284,8 +344,22 @@ impl<T> TimingWheel<T> {
         self.references += 1;
         if !bucket.armed {
             bucket.armed = true;
+            self.has_armed = true;
             self.expirations.push(self.levels.expiration(index, tick));
         }
+    }
+
+    /// Returns whether a bucket was armed since the last call of [`take_first`](Self::take_first).
+    /// If none was, the first bucket has become no earlier.
+    #[inline]
+    pub(crate) fn has_armed(&self) -> bool {
+        self.has_armed
+    }
+
+    /// Returns the first bucket, and takes all arming so far for known.
+    pub(crate) fn take_first(&mut self) -> First {
+        self.has_armed = false;
+        self.first()
     }
 
     #[cold]
@@ -308,10 +382,26 @@ impl<T> TimingWheel<T> {
         })
     }
 
+    /// Flushes a batch as [`flush`](Self::flush) does, but leaves the due entries in their places,
+    /// filed no longer. `see` gets each entry, and whether it is due.
+    pub(crate) fn flush_in_place(
+        &mut self,
+        flush: Flush,
+        mut see: impl FnMut(Key, &mut T, bool),
+    ) -> bool {
+        self.flush_by(flush, |wheel, index, due| {
+            let Some(key) = wheel.entries.key_at(index) else { return false };
+            let Some(entry) = wheel.entries.get_mut(key) else { return false };
+            let is_due = entry.deadline() <= due;
+            see(key, &mut entry.item, is_due);
+            is_due
+        })
+    }
+
     /// Flushes a batch as [`flush`](Self::flush) does. `expire` gets the index of each entry and
     /// the time at which it had to be due, and returns whether it took the entry.
     #[inline]
-    pub(crate) fn flush_by(
+    fn flush_by(
         &mut self,
         flush: Flush,
         mut expire: impl FnMut(&mut Self, u32, Nanos) -> bool,
@@ -396,7 +486,7 @@ impl<T> TimingWheel<T> {
             let ahead = reference.tick.wrapping_sub(from.start.0 as u32);
             let tick = Tick(from.start.0 + u64::from(ahead));
             if low_bits_suffice && (tick <= flush.limit || tick > next) {
-                self.file(reference, tick);
+                self.push(reference, tick);
             } else {
                 self.file_by_deadline(reference, flush);
             }
@@ -419,7 +509,7 @@ impl<T> TimingWheel<T> {
         let has_passed = deadline <= flush.present && tick > flush.limit;
         let tick = if has_passed { self.length.floor(deadline) } else { tick };
         let filing = self.next_filing(reference.index);
-        self.file(Reference { filing, ..reference }, tick);
+        self.push(Reference { filing, ..reference }, tick);
     }
 
     /// Takes stale references off the front of the first bucket, and an empty bucket out of the
@@ -459,7 +549,7 @@ impl<T> TimingWheel<T> {
     }
 
     pub(crate) fn drain_chunk(&mut self, chunk: usize, mut out: impl FnMut(Nanos, T)) {
-        let keys: Vec<Key> = self.entries.of_chunk(chunk).map(|(key, _)| key).collect();
+        let keys: Vec<Key> = self.keys_of(chunk).collect();
         for key in keys {
             if let Some(entry) = self.entries.remove(key) {
                 self.counters.returned += 1;
@@ -473,8 +563,25 @@ impl<T> TimingWheel<T> {
         }
     }
 
+    /// Returns what is to be known of each armed bucket at `now`.
+    pub(crate) fn armed_at(&self, now: Nanos) -> impl Iterator<Item = ArmedBucket> {
+        let present = self.length.floor(now);
+        self.armed().map(move |(Expiration { tick, start, bucket }, buckets)| {
+            let level = self.levels.level_of(bucket as usize);
+            let span = self.levels.span_of(level);
+            // The wheel's time may have passed `now`.
+            let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
+            ArmedBucket {
+                level,
+                slots_ahead: ahead.min(self.levels.size() - 1),
+                wait: self.length.start_of(tick).since(now),
+                entries: buckets.iter().map(|bucket| bucket.len()).sum(),
+            }
+        })
+    }
+
     /// Returns each armed bucket with its expiration and its part in `taken`.
-    pub(crate) fn armed(&self) -> impl Iterator<Item = (Expiration, [&Bucket; 2])> {
+    pub(super) fn armed(&self) -> impl Iterator<Item = (Expiration, [&Bucket; 2])> {
         self.expirations.iter().map(|expiration| {
             let is_taken = !expiration.is_overflow() && expiration.tick == self.flushed.tick;
             let taken = if is_taken { &self.taken } else { &Bucket::EMPTY };
@@ -482,13 +589,23 @@ impl<T> TimingWheel<T> {
         })
     }
 
-    pub(crate) fn entries_of(&self, bucket: &Bucket) -> impl Iterator<Item = (u32, &Entry<T>)> {
+    pub(super) fn entries_of(&self, bucket: &Bucket) -> impl Iterator<Item = (u32, &Entry<T>)> {
         let live = bucket.iter(&self.blocks).filter(|it| is_live(&self.entries, it));
         live.map(|reference| (reference.index, self.entries.at(reference.index)))
     }
 
     pub(crate) fn depth(&self) -> usize {
         self.buckets.len() / self.levels.size()
+    }
+
+    /// Returns the number of slots of each level.
+    pub(crate) fn size(&self) -> usize {
+        self.levels.size()
+    }
+
+    /// Returns the time that a slot of a level spans.
+    pub(crate) fn span_of(&self, level: usize) -> Nanos {
+        self.length.start_of(Tick(self.levels.span_of(level)))
     }
 
     /// Checks the module's invariants. `is_filed` says whether an entry is filed, or left in its

@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 6] = [
     &["future"],
 ];
 
-const MAX_FILE: usize = 400;
+const MAX_FILE: usize = 530;
 const MAX_FUNCTION: usize = 70;
 const MAX_LINE: usize = 100;
 
