@@ -45,6 +45,25 @@ fn tasks_that_add_themselves_for_now_run_once_per_call_each() {
     }
 }
 
+/// Seen to fail: in place of each batch of the far timers, the tick of the turn was flushed again.
+#[test]
+fn a_task_that_adds_itself_for_now_holds_up_no_cascade() {
+    for (far, passed) in (2..40).flat_map(|far| (1..far).map(move |passed| (far, passed))) {
+        let clock = ManualClock::new();
+        let builder = Timer::builder().clock(clock.clone()).shards(1).wheel_size(4);
+        let timer: Timer = builder.build().unwrap();
+        timer.after(far * MS, || ()).unwrap();
+        clock.advance(passed * MS);
+        let runs = Arc::new(AtomicUsize::new(0));
+        add_again(&timer, Duration::ZERO, &runs, 100);
+        for call in 1..4 {
+            let expired = timer.advance_clock(Duration::ZERO);
+            assert_eq!(expired, 1, "call {call}, with {passed} of {far} ms over");
+        }
+        timer.shutdown();
+    }
+}
+
 #[test]
 fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
     let refused = Arc::new(Mutex::new(Vec::new()));
