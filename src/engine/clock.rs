@@ -1,11 +1,12 @@
 //! The clock: the source of a timer's time.
 
 use crate::engine::manual_clock::ManualClock;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// When a timer expires. Methods that take `impl Into<When>` accept a [`Duration`] or an
@@ -74,17 +75,43 @@ impl RefUnwindSafe for Clock {}
 #[derive(Clone)]
 enum Kind {
     System,
-    Reading(Arc<dyn Fn() -> Instant + Send + Sync>),
+    Reading(Arc<UserClock>),
     Manual(ManualClock),
+}
+
+/// A user's clock, which never goes back, whatever `read` returns. A turn, a sleep and a queue keep
+/// a time that has come, and take a deadline that lies before it for past.
+struct UserClock<F: ?Sized = dyn Fn() -> Instant + Send + Sync> {
+    /// What was read first. Not std's present, from which the user's clock may be far.
+    origin: OnceLock<Instant>,
+    /// The latest time that was read, in nanoseconds since the origin.
+    latest_ns: AtomicU64,
+    read: F,
+}
+
+impl UserClock {
+    fn now(&self) -> Instant {
+        let shown = (self.read)();
+        let origin = *self.origin.get_or_init(|| shown);
+        let shown_ns = Nanos::of(shown.saturating_duration_since(origin)).0;
+        // Relaxed: no other memory depends on it. Of a single atomic, a thread never gets an
+        // earlier value than it got before, or than a thread got that it has synchronized with.
+        let latest_ns = self.latest_ns.fetch_max(shown_ns, Ordering::Relaxed).max(shown_ns);
+        // Does not overflow: this time was read, or is before one that was.
+        origin + Duration::from_nanos(latest_ns)
+    }
 }
 
 impl Clock {
     /// Returns a clock that shows what `read` returns, for example [one that counts suspended
     /// time](crate::guide::runtimes#deadlines-that-count-suspended-time).
     ///
-    /// The clock may stand still and leap ahead. It must not go back: then timers are late, but
-    /// never early. It may be far from [`Instant::now`]: calculate deadlines from
-    /// [`Timer::now`](crate::Timer::now).
+    /// The clock may stand still and leap ahead. It may be far from [`Instant::now`]: calculate
+    /// deadlines from [`Timer::now`](crate::Timer::now).
+    ///
+    /// The clock and its clones never go back. If `read` returns an earlier time than before, they
+    /// stand still until `read` has caught up. Timers are never early by `Timer::now`, but they are
+    /// late then: after a single time that is wrong and far ahead, until `read` gets there.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -118,7 +145,9 @@ impl Clock {
     /// and goes on.
     #[must_use]
     pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
-        Clock(Kind::Reading(Arc::new(read)))
+        let origin = OnceLock::new();
+        let latest_ns = AtomicU64::new(0);
+        Clock(Kind::Reading(Arc::new(UserClock { origin, latest_ns, read })))
     }
 
     /// Returns the current time of the clock.
@@ -126,7 +155,7 @@ impl Clock {
     pub fn now(&self) -> Instant {
         match &self.0 {
             Kind::System => Instant::now(),
-            Kind::Reading(read) => read(),
+            Kind::Reading(clock) => clock.now(),
             Kind::Manual(clock) => clock.now(),
         }
     }
@@ -134,8 +163,11 @@ impl Clock {
     /// Returns the system's time when this clock shows `time`, if both run alike. A user's clock
     /// may leap: then at most `at_most` from now.
     pub(crate) fn system_time_of(&self, time: Instant, at_most: Duration) -> Instant {
-        let Kind::Reading(read) = &self.0 else { return time };
-        let left = time.saturating_duration_since(read());
+        let Kind::Reading(clock) = &self.0 else { return time };
+        // Not from the latest time: once `read` went back by an hour, a deadline 1 ms after that
+        // time would be 1 ms away for an hour, and a waiting thread would look every millisecond.
+        let shown = (clock.read)();
+        let left = time.saturating_duration_since(shown);
         Instant::now().checked_add(left.min(at_most)).unwrap_or(time)
     }
 
@@ -212,7 +244,7 @@ impl Time {
     pub(crate) fn now(&self) -> Nanos {
         match &self.clock.0 {
             Kind::System => self.reached(Instant::now()),
-            Kind::Reading(read) => self.read(read),
+            Kind::Reading(clock) => self.read(clock),
             Kind::Manual(clock) => self.manual_now(clock),
         }
     }
@@ -224,8 +256,8 @@ impl Time {
 
     /// Reads a user's clock. Not inlined: that would cost each `add` on any clock.
     #[cold]
-    fn read(&self, read: &Arc<dyn Fn() -> Instant + Send + Sync>) -> Nanos {
-        self.reached(read())
+    fn read(&self, clock: &UserClock) -> Nanos {
+        self.reached(clock.now())
     }
 
     #[inline]

@@ -1,11 +1,13 @@
 //! The reaper and the worker, with real threads. Waits have a bound only as a guard against
 //! hanging: a test that passes never comes near it.
 
+mod back;
 mod busy;
 mod ends;
 mod reading;
 #[path = "../common/until.rs"]
 mod until;
+mod walk;
 mod worker;
 
 use std::fs;
