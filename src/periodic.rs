@@ -2,13 +2,14 @@
 
 use crate::engine::clock::{Clock, When};
 use crate::engine::shard::Limit;
-use crate::sync::Mutex;
+use crate::sync::HotMutex;
 use crate::timer::Timer;
 use crate::timer::entry::{SharedClosure, Task};
 use crate::timer::error::AddError;
 use crate::timer::tasks::Tasks;
 use crate::timer::timeout::Timeout;
 use std::fmt;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -129,14 +130,23 @@ impl Periodic {
         let clock = timer.base.engine.context.time.clock.clone();
         let first = self.first.unwrap_or_else(|| random_below(self.period, &clock));
         let due = clock.now().checked_add(first);
-        let progress = Mutex::new(Progress { due, ..Progress::default() });
+        let stage = Stage::Waiting { due, timeout: None };
+        let progress = HotMutex::new(Progress { number: 0, entry: 0, stage, runs: None });
         let tasks = Arc::downgrade(&timer.base.closures);
         let series = Arc::new(SeriesState { periodic: self, clock, tasks, progress });
         let over = EndOnDrop(Arc::clone(&series));
         let runs: SharedClosure = Arc::new(move |_| over.0.run(&task));
         series.progress.lock().runs = Some(Arc::downgrade(&runs));
-        series.add(due, 0)?;
+        series.add(&timer.base.closures)?;
         Ok(Series(series))
+    }
+
+    /// Returns when the run is due after the one that was due at `due` and began at `began`.
+    fn after(&self, due: Option<Instant>, began: Instant, now: Instant) -> Option<Instant> {
+        let Some(missed_tick) = self.missed_tick else { return now.checked_add(self.period) };
+        // A run that is late by no more than the jitter has not missed its tick.
+        let now = now.checked_sub(self.jitter).unwrap_or(now);
+        missed_tick.next(due?, began, now, self.period)
     }
 }
 
@@ -193,27 +203,79 @@ pub struct Run<'a> {
     number: u64,
 }
 
+/// What the handles and the runs of a series share.
+///
+/// # Who decides
+/// [`Progress`] is what was decided, under one lock. The timer and user code are called without
+/// that lock: moving an entry wakes listeners, whose wakers may call the series or begin the run.
+/// So the entry of the next run may lie elsewhere than was decided, until the thread that moves or
+/// adds it has looked again. The numbers of these cases stand at the lines that deal with them:
+///
+/// 1. *Two threads move the entry.* T1 decides on 60, then T2 on 90. T2 moves the entry to 90, then
+///    T1 to 60, where it would stay. So each thread looks again after its move: T1 finds 90, and
+///    moves the entry there. A look follows the last move, whichever thread makes it. No thread
+///    waits for another.
+/// 2. *A reset finds no handle.* T1 adds the entry for 30, and T2 decides on 60 before T1 has kept
+///    the handle. T2 has nothing to move. So T1 compares 30 with what is decided, and moves the
+///    entry.
+/// 3. *The entry expires before it is moved.* The entry expires at 30, and its task waits in the
+///    executor. T1 decides on 60, and finds nothing to move; the run would be early. So the task
+///    compares 60 with the present when it begins, and adds the run again. In case 1 the entry may
+///    expire at 60 likewise.
+/// 4. *The run begins inside the move.* T1 decides on the present and moves the entry. A waker that
+///    the move wakes begins the run, on T1. The run would be told the former deadline, and the next
+///    one would be counted from it. So `due` is changed before the move.
+/// 5. *A run overtakes its handle.* T1 adds an entry. Before T1 keeps the handle, the entry expires
+///    on T2, the run ends, and T2 adds the next entry and keeps its handle. If T1 replaced it, no
+///    `cancel` and no `reset` would reach the next run. So entries have numbers.
+/// 6. *The series ends while an entry is added.* `cancel` finds no handle, and the entry would stay
+///    in the timer. So the thread that has added it cancels it.
 struct SeriesState {
     periodic: Periodic,
     clock: Clock,
     /// Where runs are added. Weak, because a run must not own the timer: the timer could end in a
     /// run.
     tasks: Weak<Tasks<Task>>,
-    progress: Mutex<Progress>,
+    /// Hot: the reaper locks it for each run, and callers may reset a series all the time.
+    progress: HotMutex<Progress>,
 }
 
-#[derive(Default)]
 struct Progress {
-    /// When the next run, or the one in progress, is due, without the jitter; `None` is never.
-    due: Option<Instant>,
+    /// How many runs have begun.
     number: u64,
-    /// The next deadline that the run in progress has chosen.
-    chosen: Option<Option<Instant>>,
+    /// The number of the present entry (5). Not that of its run, which may get another entry (3).
+    entry: u64,
+    stage: Stage,
     /// The closure that all runs share, so that a run allocates nothing. Runs hold it strongly, so
     /// its end is that of the series; a [`Series`] keeps no closure alive.
     runs: Option<Weak<dyn Fn(u64) + Send + Sync>>,
-    timeout: Option<Timeout>,
-    end: Option<End>,
+}
+
+/// A series waits and runs by turns until it ends. Exactly one entry belongs to a series that
+/// waits, and none to one that runs.
+///
+/// | | waiting | running | ended |
+/// |---|---|---|---|
+/// | `reset` | decides, and moves the entry | chooses | false |
+/// | the task of the entry | runs if it is `due`, and is added again otherwise | | nothing |
+/// | the end of a run | | waits for what was chosen, or follows the options | nothing |
+/// | `Run::reschedule` | | chooses | nothing |
+/// | `cancel` | ends, and cancels the entry | ends | false |
+///
+/// A run that may overlap ends the stage `Running` before its task is called.
+enum Stage {
+    /// The next run has not begun: its entry is in the timer or in the executor, or on its way.
+    Waiting {
+        /// When the next run is due, without the jitter; `None` is never.
+        due: Option<Instant>,
+        /// `None` until the thread that adds the entry keeps the handle.
+        timeout: Option<Timeout>,
+    },
+    Running {
+        /// The next deadline, if the run or a reset has chosen one.
+        chosen: Option<Option<Instant>>,
+    },
+    Ended(End),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -231,19 +293,30 @@ impl Series {
     }
 
     /// Moves the next run, earlier or later; later periods are counted from that run. Returns
-    /// whether the series goes on. During a run, this sets when the run after it is due. A series
-    /// that is reset at each sign of life runs only after a silence.
+    /// whether the series goes on. A series that is reset at each sign of life runs only after a
+    /// silence.
+    ///
+    /// Several threads may reset a series at once: the last call counts. A run that waits in the
+    /// executor has not begun, and is added to the timer again; a full timer [ends the
+    /// series](Periodic::start) then. During a run, this sets when the run after it is due. The
+    /// [jitter](Periodic::jitter) applies as to any other run.
     pub fn reset(&self, when: impl Into<When>) -> bool {
         let due = self.0.clock.deadline_of(when.into());
         let mut progress = self.0.progress.lock();
-        if progress.end.is_some() {
-            return false;
-        }
-        let (timeout, number) = (progress.timeout.take(), progress.number);
-        drop(progress); // Moving it may wake listeners.
-        match timeout.filter(|timeout| timeout.reschedule(When::at_or_never(due))) {
-            Some(timeout) => self.0.keep(timeout, Some(due), number),
-            None => self.0.progress.lock().chosen = Some(due),
+        let timeout = match &mut progress.stage {
+            Stage::Ended(_) => return false,
+            Stage::Running { chosen } => {
+                *chosen = Some(due);
+                return true;
+            }
+            Stage::Waiting { due: decided, timeout } => {
+                *decided = due; // Before the move (4).
+                timeout.as_ref().map(Timeout::duplicate)
+            }
+        };
+        drop(progress);
+        if let Some(timeout) = timeout {
+            self.0.move_entry(&timeout, due);
         }
         true
     }
@@ -251,7 +324,7 @@ impl Series {
     /// Returns whether the series was cancelled; false if it has ended in another way.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.progress.lock().end == Some(End::Cancelled)
+        matches!(self.0.progress.lock().stage, Stage::Ended(End::Cancelled))
     }
 
     /// Returns how many runs have begun.
@@ -298,8 +371,12 @@ impl Run<'_> {
     /// ```
     pub fn reschedule(&self, when: impl Into<When>) {
         let due = self.series.clock.deadline_of(when.into());
-        if !self.series.periodic.overlaps {
-            self.series.progress.lock().chosen = Some(due);
+        // A run that may overlap has left the stage `Running`, but the next run may be in it.
+        if self.series.periodic.overlaps {
+            return;
+        }
+        if let Stage::Running { chosen } = &mut self.series.progress.lock().stage {
+            *chosen = Some(due);
         }
     }
 
@@ -309,74 +386,100 @@ impl Run<'_> {
     }
 }
 
+impl Progress {
+    /// Begins to wait for a run. The caller adds its entry after that.
+    fn wait_until(&mut self, due: Option<Instant>) {
+        self.entry += 1;
+        self.stage = Stage::Waiting { due, timeout: None };
+    }
+}
+
 impl SeriesState {
     fn end(&self, end: End) -> bool {
         let mut progress = self.progress.lock();
-        let ends = progress.end.is_none();
-        progress.end.get_or_insert(end);
-        let timeout = progress.timeout.take();
-        drop(progress);
-        drop(timeout.map(|timeout| timeout.cancel()));
-        ends
+        if let Stage::Ended(_) = progress.stage {
+            return false;
+        }
+        let former = mem::replace(&mut progress.stage, Stage::Ended(end));
+        drop(progress); // The task that is cancelled may be the last owner of the closure.
+        if let Stage::Waiting { timeout: Some(timeout), .. } = former {
+            drop(timeout.cancel());
+        }
+        true
     }
 
-    /// Adds the run after `run`, which began at `began`, to the timer, unless the series has ended.
+    /// Decides when the run after `run` is due, which began at `began`, and adds it to the timer,
+    /// unless the series has ended.
     fn schedule(&self, run: &Run<'_>, began: Instant) {
-        let Periodic { period, missed_tick, jitter, .. } = self.periodic;
         let now = self.clock.now();
         let mut progress = self.progress.lock();
-        if progress.end.is_some() {
-            return;
-        }
-        progress.due = match (progress.chosen.take(), missed_tick) {
-            (Some(chosen), _) => chosen,
-            (None, Some(missed_tick)) => {
-                // A run that is late by no more than the jitter has not missed its tick.
-                let now = now.checked_sub(jitter).unwrap_or(now);
-                run.due.and_then(|due| missed_tick.next(due, began, now, period))
-            }
-            (None, None) => now.checked_add(period),
-        };
-        let (due, number) = (progress.due, progress.number);
+        let Stage::Running { chosen } = progress.stage else { return };
+        let due = chosen.unwrap_or_else(|| self.periodic.after(run.due, began, now));
+        progress.wait_until(due);
         drop(progress);
-        let _ = self.add(due, number);
+        self.add_if_open();
     }
 
-    /// Adds the run with this number to the timer, if the timer is still there. Holds no lock
-    /// meanwhile: the series may end, or the run may begin and a later run leave its own handle.
-    fn add(&self, due: Option<Instant>, number: u64) -> Result<(), AddError<Task>> {
-        let Some(tasks) = self.tasks.upgrade() else { return Ok(()) };
-        let runs = self.progress.lock().runs.as_ref().and_then(Weak::upgrade);
-        let Some(runs) = runs else { return Ok(()) };
-        let jitter = random_below(self.periodic.jitter, &self.clock);
-        let at = due.and_then(|due| due.checked_add(jitter));
+    /// Adds the next run, unless the series has ended. Returns false if the timer was shut down, or
+    /// has gone.
+    fn add_if_open(&self) -> bool {
+        let Some(tasks) = self.tasks.upgrade() else { return false };
+        !matches!(self.add(&tasks), Err(AddError::Shutdown(_)))
+    }
+
+    /// Adds the next run, unless the series has ended.
+    fn add(&self, tasks: &Tasks<Task>) -> Result<(), AddError<Task>> {
+        let progress = self.progress.lock();
+        let Stage::Waiting { due, .. } = progress.stage else { return Ok(()) };
+        let Some(runs) = progress.runs.as_ref().and_then(Weak::upgrade) else { return Ok(()) };
+        let number = progress.entry;
+        drop(progress);
         let task = Task::shared(runs, number);
-        let timeout = tasks.add(When::at_or_never(at), task, Limit::Keep)?;
-        self.keep(timeout, None, number);
+        let timeout = tasks.add(self.with_jitter(due), task, Limit::Keep)?;
+        self.keep(timeout, due, number);
         Ok(())
     }
 
-    /// Keeps the handle of the run with this number, and its deadline if it was moved.
-    fn keep(&self, timeout: Timeout, moved: Option<Option<Instant>>, number: u64) {
+    /// Keeps the handle of the entry with this number, which was added for `due`.
+    fn keep(&self, timeout: Timeout, due: Option<Instant>, number: u64) {
         let mut progress = self.progress.lock();
-        if progress.end.is_some() {
+        if let Stage::Ended(_) = progress.stage {
             drop(progress);
-            drop(timeout.cancel());
-        } else if progress.number == number {
-            progress.due = moved.unwrap_or(progress.due);
-            progress.timeout = Some(timeout);
+            drop(timeout.cancel()); // (6)
+            return;
+        }
+        if progress.entry != number {
+            return; // Another entry has taken its place (5).
+        }
+        let Stage::Waiting { due: decided, timeout: kept } = &mut progress.stage else { return };
+        let decided = *decided;
+        *kept = Some(timeout.duplicate());
+        drop(progress);
+        if decided != due {
+            self.move_entry(&timeout, decided); // (2)
         }
     }
 
-    fn run(&self, task: impl Fn(&Run<'_>)) {
-        let mut progress = self.progress.lock();
-        if progress.end.is_some() {
-            return;
+    /// Moves an entry to `due`, and further if another deadline is decided on meanwhile.
+    fn move_entry(&self, timeout: &Timeout, mut due: Option<Instant>) {
+        // If the entry has left the timer, its task looks when it is due (3).
+        while timeout.reschedule(self.with_jitter(due)) {
+            let Stage::Waiting { due: decided, .. } = self.progress.lock().stage else { return };
+            if decided == due {
+                return;
+            }
+            due = decided; // (1)
         }
-        let run = Run { series: self, due: progress.due, number: progress.number };
-        progress.number += 1;
-        drop(progress);
+    }
+
+    fn with_jitter(&self, due: Option<Instant>) -> When {
+        let jitter = random_below(self.periodic.jitter, &self.clock);
+        When::at_or_never(due.and_then(|due| due.checked_add(jitter)))
+    }
+
+    fn run(&self, task: impl Fn(&Run<'_>)) {
         let began = self.clock.now();
+        let Some(run) = self.begin(began) else { return };
         if self.periodic.overlaps {
             self.schedule(&run, began);
             return task(&run);
@@ -386,6 +489,26 @@ impl SeriesState {
         if let Err(panic) = ran {
             resume_unwind(panic);
         }
+    }
+
+    /// Begins the next run at `now`, unless the series has ended or the run is not due.
+    fn begin(&self, now: Instant) -> Option<Run<'_>> {
+        let mut progress = self.progress.lock();
+        let Stage::Waiting { due, .. } = progress.stage else { return None };
+        if due.is_none_or(|due| now < due) {
+            progress.wait_until(due); // (3)
+            drop(progress);
+            if self.add_if_open() {
+                return None;
+            }
+            // A task that `shutdown` has returned may run before it is due.
+            progress = self.progress.lock();
+        }
+        let Stage::Waiting { due, .. } = progress.stage else { return None };
+        let run = Run { series: self, due, number: progress.number };
+        progress.number += 1;
+        progress.stage = Stage::Running { chosen: None };
+        Some(run)
     }
 }
 

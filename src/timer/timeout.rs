@@ -78,6 +78,11 @@ impl<T: 'static> Timeout<T> {
         Timeout { shard, key: AtomicU64::new(key.to_bits()) }
     }
 
+    /// Returns another handle of the timer. Each tells only whether it has cancelled it itself.
+    pub(crate) fn duplicate(&self) -> Self {
+        Timeout::new(self.shard, self.key())
+    }
+
     /// Cancels the timer and takes its task back, if the timer is still pending. Its memory and its
     /// share of `max_pending` are free at once.
     ///
@@ -252,7 +257,7 @@ pub struct CancelOnDrop<T: 'static = Task>(Timeout<T>);
 impl<T: 'static> CancelOnDrop<T> {
     /// Returns the timer's handle: dropping it cancels nothing.
     pub fn disarm(self) -> Timeout<T> {
-        let timeout = Timeout::new(self.0.shard, self.0.key());
+        let timeout = self.0.duplicate();
         mem::forget(self); // A handle owns nothing.
         timeout
     }

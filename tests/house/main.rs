@@ -162,7 +162,7 @@ fn no_lock_yields_the_processor_but_where_it_is_known() {
         // something due. entry: who runs the closure. queue, error: nobody; it makes them `Sync`.
         (
             "Mutex<",
-            "engine::manual_clock engine::pool engine::reaper engine::shard periodic queue sync \
+            "engine::manual_clock engine::pool engine::reaper engine::shard queue sync \
              timer::entry timer::error",
         ),
     ];

@@ -5,8 +5,8 @@ use crate::harness::{Bell, all, both, explore};
 use shuttle::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tickwheel::Timer;
 use tickwheel::periodic::{MissedTick, Periodic, Run, Series};
+use tickwheel::{ManualClock, Timer, When};
 
 /// The numbers of the runs, in order. std's lock, because it is never held for a step of a
 /// schedule.
@@ -134,6 +134,87 @@ fn cancel_after_an_overtaken_run() {
         both(|| pass(&timer, &clock, 2), || pass(&timer, &clock, 2));
         assert!(series.0.cancel());
         format!("{:?}", settle(&timer, series))
+    });
+}
+
+/// When each run was due, and when it began; in nanoseconds.
+type Times = Arc<std::sync::Mutex<Vec<(u128, u128)>>>;
+
+/// Starts a series that is due 2 ns from now, with pauses of 4 ns.
+fn start_timed(timer: &Timer, clock: &ManualClock) -> ((Series, Arc<Runs>), Times) {
+    let times = Times::default();
+    let (log, begun, time) = (Arc::clone(&times), timer.now(), clock.clone());
+    let note = move |run: &Run<'_>| {
+        let due = run.due().expect("it is due some time") - begun;
+        log.lock().unwrap().push((due.as_nanos(), (time.now() - begun).as_nanos()));
+    };
+    let periodic = Periodic::with_delay(4 * NANO).first_after(2 * NANO);
+    (start(timer, periodic, note), times)
+}
+
+/// Two threads reset a series again and again as it is due: no run is early, lost, or runs twice,
+/// and later ones are counted from the last.
+///
+/// Fails when a thread that moves an entry, or has added it, does not look whether another deadline
+/// was decided on meanwhile; when a run does not look whether it was moved.
+#[test]
+fn two_resets_against_run() {
+    explore("two_resets_against_run", 6, || {
+        let (timer, clock) = by_hand();
+        let begun = timer.now();
+        let (series, times) = start_timed(&timer, &clock);
+        let reset = |nanos: u32| {
+            assert!(series.0.reset(When::Never));
+            assert!(series.0.reset(begun + nanos * NANO));
+        };
+        all(|| reset(5), || reset(3), || (0..2).for_each(|_| pass(&timer, &clock, 2)));
+        timer.assert_invariants();
+        assert_eq!(timer.len(), 1, "one run is to come");
+        let raced = times.lock().unwrap().len();
+        pass(&timer, &clock, 0);
+        let caught_up = times.lock().unwrap().len();
+        (0..8).for_each(|_| pass(&timer, &clock, 1));
+        let times = times.lock().unwrap().clone();
+        let order = format!("{raced} {times:?}");
+        assert!(times.iter().all(|(due, began)| due <= began), "early: {order}");
+        assert!(times[caught_up..].iter().all(|(due, began)| due == began), "late: {order}");
+        for pair in times.windows(2) {
+            let [(former, ended), (due, _)] = [pair[0], pair[1]];
+            assert!(former < due, "twice: {order}");
+            assert!([3, 5, ended + 4].contains(&due), "nobody has decided on this: {order}");
+        }
+        let last = times.last().expect("no pause is the last reset").1;
+        assert!(last + 4 > 12, "lost: {order}");
+        assert!(series.0.cancel());
+        settle(&timer, series);
+        order
+    });
+}
+
+/// Two threads reset a series that a third one cancels, as it is due: nothing is left of it, and no
+/// run begins any more.
+///
+/// Fails when who has added an entry does not look whether the series has ended.
+#[test]
+fn two_resets_against_cancel() {
+    explore("two_resets_against_cancel", 5, || {
+        let (timer, clock) = by_hand();
+        let begun = timer.now();
+        let (series, times) = start_timed(&timer, &clock);
+        let reset = |nanos: u32| series.0.reset(begun + nanos * NANO);
+        let ((one, other, _), runs) = both(
+            || all(|| reset(3), || reset(1), || (0..2).for_each(|_| pass(&timer, &clock, 2))),
+            || {
+                assert!(series.0.cancel());
+                series.0.runs()
+            },
+        );
+        assert_empty(&timer);
+        pass(&timer, &clock, 9);
+        assert_eq!(series.0.runs(), runs, "a run has begun after the end");
+        let order = format!("{one} {other} {:?}", times.lock().unwrap());
+        settle(&timer, series);
+        order
     });
 }
 

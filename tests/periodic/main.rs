@@ -1,11 +1,14 @@
 //! The behaviour of periodic timers, in virtual time.
 
-mod ends;
 #[path = "../common/calls.rs"]
 mod calls;
+mod ends;
+mod model;
+#[path = "../common/quick.rs"]
+mod quick;
+mod resets;
 
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tickwheel::periodic::{MissedTick, Periodic, Series};
 use tickwheel::{ManualClock, Task, Timer, When};
@@ -280,46 +283,6 @@ fn a_cancelled_series_frees_its_task_so_that_it_can_be_kept_in_what_the_task_hol
     assert_eq!(std::sync::Arc::strong_count(&service), 2);
     assert!(service.lock().unwrap().as_ref().is_some_and(Series::cancel));
     assert_eq!(std::sync::Arc::strong_count(&service), 1);
-}
-
-/// As of a connection that pings its peer only after a silence.
-#[test]
-fn a_series_that_is_reset_runs_after_a_silence() {
-    let fixture = Fixture::new();
-    let (series, runs) = fixture.start(Periodic::every(30 * MS), Duration::ZERO);
-    for _ in 0..10 {
-        fixture.advance(20 * MS);
-        assert!(series.reset(30 * MS));
-    }
-    assert_eq!(runs.try_iter().count(), 0);
-    fixture.advance(30 * MS);
-    fixture.advance(30 * MS);
-    assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(230, 230), (260, 260)]);
-    assert!(series.reset(MS));
-    fixture.advance(MS);
-    fixture.advance(30 * MS);
-    assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(261, 261), (291, 291)]);
-    series.cancel();
-    assert!(!series.reset(MS));
-}
-
-/// The run in progress is not moved.
-#[test]
-fn a_reset_during_a_run_sets_when_the_next_one_is_due() {
-    let fixture = Fixture::new();
-    let handle = Arc::new(OnceLock::<Series>::new());
-    let own = Arc::clone(&handle);
-    let series = Periodic::every(10 * MS).start(&fixture.timer, move |run| {
-        if run.number() == 0 {
-            assert!(own.get().expect("it was set").reset(5 * MS));
-        }
-    });
-    let series = series.unwrap();
-    assert!(handle.set(series.clone()).is_ok());
-    for (ms, runs) in [(10, 1), (4, 1), (1, 2), (9, 2), (1, 3)] {
-        fixture.advance(ms * MS);
-        assert_eq!(series.runs(), runs);
-    }
 }
 
 /// Seen to fail: the runs came and went at the pace of the sweep, which never looked at the bucket
