@@ -51,8 +51,8 @@ impl Options {
             None => now + self.period,
             Some(MissedTick::Delay) => began + self.period,
             Some(MissedTick::Skip) => {
-                let ticks = (1..).map(|n| due + n * self.period);
-                ticks.skip_while(|tick| tick + self.jitter < now).next().expect("there is one")
+                let mut ticks = (1..).map(|n| due + n * self.period);
+                ticks.find(|tick| tick + self.jitter >= now).expect("there is one")
             }
             Some(_) => due + self.period,
         }
