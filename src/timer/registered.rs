@@ -10,7 +10,7 @@ use crate::table::shards_for;
 use crate::timer::Timer;
 use crate::timer::entry::Task;
 use crate::timer::tasks::Tasks;
-use crate::wheel::expirations::Flush;
+use crate::wheel::timing_wheel::flush::Flush;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{Arc, Weak};
 

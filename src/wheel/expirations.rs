@@ -5,7 +5,7 @@
 //! falls due meanwhile.
 
 use crate::wheel::level::Expiration;
-use crate::wheel::tick::{Nanos, Tick};
+use crate::wheel::tick::Tick;
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
@@ -81,18 +81,6 @@ pub(crate) struct First {
 
 impl First {
     pub(crate) const NEVER: Self = First { tick: Tick::NEVER, turn: 0, cascade: Tick::NEVER };
-}
-
-/// The turn for which a wheel is flushed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Flush {
-    /// The tick in which the turn began: nothing later is flushed.
-    pub(crate) limit: Tick,
-    pub(crate) turn: u64,
-    /// The present, read after the shard was locked, so that what was due when filed is due now.
-    pub(crate) present: Nanos,
-    /// The number of references of a due bucket to be looked at.
-    pub(crate) batch: usize,
 }
 
 fn pop<T: Ord>(heap: &mut BinaryHeap<T>) -> Option<T> {

@@ -10,10 +10,11 @@ pub(crate) mod tick;
 pub(crate) mod counters;
 
 use crate::wheel::bucket::Entry;
-use crate::wheel::expirations::{First, Flush};
+use crate::wheel::expirations::First;
 use crate::wheel::level::round_size;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::{Due, Nanos, Tick, TickLength};
+use crate::wheel::timing_wheel::flush::Flush;
 use crate::wheel::timing_wheel::{BATCH, TimingWheel};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
