@@ -44,9 +44,15 @@ fn main() {
         }
         if frame == 6 * SECOND {
             let cancelled = cure.take().and_then(|cure| timer.cancel(cure));
-            assert!(matches!(cancelled, Some(Event::Respawn(1))), "the cure was dropped");
+            assert!(
+                matches!(cancelled, Some(Event::Respawn(1))),
+                "the cure was dropped"
+            );
         }
     }
-    println!("after ten seconds: {health:?}, {deaths} died, {} timers left", timer.len());
+    println!(
+        "after ten seconds: {health:?}, {deaths} died, {} timers left",
+        timer.len()
+    );
     assert_eq!((health, deaths, timer.len()), ([100, 50], 1, 1));
 }

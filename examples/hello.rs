@@ -15,7 +15,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let timer = Timer::builder().start()?;
 
     // This one expires: its task runs once, on the timer's thread, never early.
-    timer.after(Duration::from_millis(10), || println!("request 1 timed out"))?;
+    timer.after(Duration::from_millis(10), || {
+        println!("request 1 timed out")
+    })?;
 
     // Most timeouts are cancelled, because the answer comes in time.
     let timeout = timer.after(Duration::from_secs(30), || println!("request 2 timed out"))?;
@@ -35,7 +37,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} sessions are left", sessions.len());
 
     // What has not expired comes back. Without this call it would be dropped with the timer.
-    assert!(timer.shutdown().is_empty(), "only keys are left, and they stay with their owner");
+    assert!(
+        timer.shutdown().is_empty(),
+        "only keys are left, and they stay with their owner"
+    );
     assert_eq!(sessions.cancel_all(), [("bob", 2)]);
     Ok(())
 }

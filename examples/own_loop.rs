@@ -35,7 +35,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut open = timeouts.len();
     while open > 0 {
         // Wait no longer than until the timer has something to do.
-        let next = timer.next_expiration().unwrap_or_else(|| timer.now() + IDLE);
+        let next = timer
+            .next_expiration()
+            .unwrap_or_else(|| timer.now() + IDLE);
         match events.recv_timeout(next.saturating_duration_since(timer.now())) {
             Ok(Event::Packet(connection)) => {
                 println!("a packet on connection {connection}");
@@ -50,7 +52,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         timer.advance_clock(Duration::ZERO); // Hands what is due to the executor; does not wait.
     }
-    network.join().map_err(|_| "the network's thread panicked")?;
+    network
+        .join()
+        .map_err(|_| "the network's thread panicked")?;
     Ok(())
 }
 

@@ -23,7 +23,11 @@ impl DelayedOperation for Fetch {
     // Called once: when there are enough bytes, or when the time is up.
     fn on_complete(&mut self) {
         let (answered, end) = (self.try_complete(), Instant::now());
-        say(&format!("fetch {} {}", self.0, if answered { "is answered" } else { "times out" }));
+        say(&format!(
+            "fetch {} {}",
+            self.0,
+            if answered { "is answered" } else { "times out" }
+        ));
         let _ = self.2.send((self.0, answered, end));
     }
 }
@@ -36,7 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let timer = Timer::builder().start()?; // One for the whole service, with its own thread.
     let (fetches, (ends, ended)) = (Purgatory::new(&timer), mpsc::channel());
     let watch = |number, bytes| {
-        say(&format!("fetch {number} waits for {bytes} bytes, until 300 ms"));
+        say(&format!(
+            "fetch {number} waits for {bytes} bytes, until 300 ms"
+        ));
         let fetch = Fetch(number, bytes, ends.clone()); // Dropped when it has ended.
         fetches.try_complete_else_watch(fetch, *START + 300 * MS, &["orders"])
     };
@@ -48,13 +54,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     BYTES.fetch_add(10, SeqCst);
     fetches.check_and_complete("orders");
     let extended = second.is_some_and(|fetch| fetch.touch(*START + 500 * MS));
-    say(if extended { "fetch 2 may wait until 500 ms" } else { "fetch 2 has ended already" });
+    say(if extended {
+        "fetch 2 may wait until 500 ms"
+    } else {
+        "fetch 2 has ended already"
+    });
 
     // Ends when each fetch has dropped its sender, or after two seconds without an end.
     let mut ends: Vec<_> = iter::from_fn(|| ended.recv_timeout(2000 * MS).ok()).collect();
     ends.sort();
-    let deadline = |number| *START + if extended && number == 2 { 500 * MS } else { 300 * MS };
+    let deadline = |number| {
+        *START
+            + if extended && number == 2 {
+                500 * MS
+            } else {
+                300 * MS
+            }
+    };
     let is_early = ends.iter().any(|end| !end.1 && end.2 < deadline(end.0));
     let is_once = ends.iter().map(|end| end.0).eq(1..=3);
-    if is_once && !is_early { Ok(()) } else { Err(format!("early, twice or never: {ends:?}"))? }
+    if is_once && !is_early {
+        Ok(())
+    } else {
+        Err(format!("early, twice or never: {ends:?}"))?
+    }
 }

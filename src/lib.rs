@@ -147,7 +147,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "std"), no_std)]
 // `LocalTimer` alone uses a part of the wheel.
-#![cfg_attr(not(feature = "std"), allow(dead_code, unreachable_pub, unused_imports))]
+#![cfg_attr(
+    not(feature = "std"),
+    allow(dead_code, unreachable_pub, unused_imports)
+)]
 #![warn(missing_docs)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

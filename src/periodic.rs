@@ -128,12 +128,24 @@ impl Periodic {
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
         let clock = timer.base.engine.context.time.clock.clone();
-        let first = self.first.unwrap_or_else(|| random_below(self.period, &clock));
+        let first = self
+            .first
+            .unwrap_or_else(|| random_below(self.period, &clock));
         let due = clock.now().checked_add(first);
         let stage = Stage::Waiting { due, timeout: None };
-        let progress = HotMutex::new(Progress { number: 0, entry: 0, stage, runs: None });
+        let progress = HotMutex::new(Progress {
+            number: 0,
+            entry: 0,
+            stage,
+            runs: None,
+        });
         let tasks = Arc::downgrade(&timer.base.closures);
-        let series = Arc::new(SeriesState { periodic: self, clock, tasks, progress });
+        let series = Arc::new(SeriesState {
+            periodic: self,
+            clock,
+            tasks,
+            progress,
+        });
         let over = EndOnDrop(Arc::clone(&series));
         let runs: SharedClosure = Arc::new(move |_| over.0.run(&task));
         series.progress.lock().runs = Some(Arc::downgrade(&runs));
@@ -143,7 +155,9 @@ impl Periodic {
 
     /// Returns when the run is due after the one that was due at `due` and began at `began`.
     fn after(&self, due: Option<Instant>, began: Instant, now: Instant) -> Option<Instant> {
-        let Some(missed_tick) = self.missed_tick else { return now.checked_add(self.period) };
+        let Some(missed_tick) = self.missed_tick else {
+            return now.checked_add(self.period);
+        };
         // A run that is late by no more than the jitter has not missed its tick.
         let now = now.checked_sub(self.jitter).unwrap_or(now);
         missed_tick.next(due?, began, now, self.period)
@@ -185,7 +199,11 @@ impl MissedTick {
             MissedTick::Skip => {
                 let late = now.saturating_duration_since(due).as_nanos();
                 let missed = Duration::from_nanos((late % period.as_nanos()).try_into().ok()?);
-                if missed.is_zero() { Some(now) } else { now.checked_add(period - missed) }
+                if missed.is_zero() {
+                    Some(now)
+                } else {
+                    now.checked_add(period - missed)
+                }
             }
         }
     }
@@ -309,7 +327,10 @@ impl Series {
                 *chosen = Some(due);
                 return true;
             }
-            Stage::Waiting { due: decided, timeout } => {
+            Stage::Waiting {
+                due: decided,
+                timeout,
+            } => {
                 *decided = due; // Before the move (4).
                 timeout.as_ref().map(Timeout::duplicate)
             }
@@ -402,7 +423,11 @@ impl SeriesState {
         }
         let former = mem::replace(&mut progress.stage, Stage::Ended(end));
         drop(progress); // The task that is cancelled may be the last owner of the closure.
-        if let Stage::Waiting { timeout: Some(timeout), .. } = former {
+        if let Stage::Waiting {
+            timeout: Some(timeout),
+            ..
+        } = former
+        {
             drop(timeout.cancel());
         }
         true
@@ -413,7 +438,9 @@ impl SeriesState {
     fn schedule(&self, run: &Run<'_>, began: Instant) {
         let now = self.clock.now();
         let mut progress = self.progress.lock();
-        let Stage::Running { chosen } = progress.stage else { return };
+        let Stage::Running { chosen } = progress.stage else {
+            return;
+        };
         let due = chosen.unwrap_or_else(|| self.periodic.after(run.due, began, now));
         progress.wait_until(due);
         drop(progress);
@@ -423,15 +450,21 @@ impl SeriesState {
     /// Adds the next run, unless the series has ended. Returns false if the timer was shut down, or
     /// has gone.
     fn add_if_open(&self) -> bool {
-        let Some(tasks) = self.tasks.upgrade() else { return false };
+        let Some(tasks) = self.tasks.upgrade() else {
+            return false;
+        };
         !matches!(self.add(&tasks), Err(AddError::Shutdown(_)))
     }
 
     /// Adds the next run, unless the series has ended.
     fn add(&self, tasks: &Tasks<Task>) -> Result<(), AddError<Task>> {
         let progress = self.progress.lock();
-        let Stage::Waiting { due, .. } = progress.stage else { return Ok(()) };
-        let Some(runs) = progress.runs.as_ref().and_then(Weak::upgrade) else { return Ok(()) };
+        let Stage::Waiting { due, .. } = progress.stage else {
+            return Ok(());
+        };
+        let Some(runs) = progress.runs.as_ref().and_then(Weak::upgrade) else {
+            return Ok(());
+        };
         let number = progress.entry;
         drop(progress);
         let task = Task::shared(runs, number);
@@ -451,7 +484,13 @@ impl SeriesState {
         if progress.entry != number {
             return; // Another entry has taken its place (5).
         }
-        let Stage::Waiting { due: decided, timeout: kept } = &mut progress.stage else { return };
+        let Stage::Waiting {
+            due: decided,
+            timeout: kept,
+        } = &mut progress.stage
+        else {
+            return;
+        };
         let decided = *decided;
         *kept = Some(timeout.duplicate());
         drop(progress);
@@ -464,7 +503,9 @@ impl SeriesState {
     fn move_entry(&self, timeout: &Timeout, mut due: Option<Instant>) {
         // If the entry has left the timer, its task looks when it is due (3).
         while timeout.reschedule(self.with_jitter(due)) {
-            let Stage::Waiting { due: decided, .. } = self.progress.lock().stage else { return };
+            let Stage::Waiting { due: decided, .. } = self.progress.lock().stage else {
+                return;
+            };
             if decided == due {
                 return;
             }
@@ -494,7 +535,9 @@ impl SeriesState {
     /// Begins the next run at `now`, unless the series has ended or the run is not due.
     fn begin(&self, now: Instant) -> Option<Run<'_>> {
         let mut progress = self.progress.lock();
-        let Stage::Waiting { due, .. } = progress.stage else { return None };
+        let Stage::Waiting { due, .. } = progress.stage else {
+            return None;
+        };
         if due.is_none_or(|due| now < due) {
             progress.wait_until(due); // (3)
             drop(progress);
@@ -504,8 +547,14 @@ impl SeriesState {
             // A task that `shutdown` has returned may run before it is due.
             progress = self.progress.lock();
         }
-        let Stage::Waiting { due, .. } = progress.stage else { return None };
-        let run = Run { series: self, due, number: progress.number };
+        let Stage::Waiting { due, .. } = progress.stage else {
+            return None;
+        };
+        let run = Run {
+            series: self,
+            due,
+            number: progress.number,
+        };
         progress.number += 1;
         progress.stage = Stage::Running { chosen: None };
         Some(run)
@@ -532,13 +581,18 @@ fn random_below(most: Duration, clock: &Clock) -> Duration {
 
 impl fmt::Debug for Series {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Series").field("periodic", &self.0.periodic).finish_non_exhaustive()
+        f.debug_struct("Series")
+            .field("periodic", &self.0.periodic)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Run<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Run { due, number, .. } = self;
-        f.debug_struct("Run").field("due", due).field("number", number).finish_non_exhaustive()
+        f.debug_struct("Run")
+            .field("due", due)
+            .field("number", number)
+            .finish_non_exhaustive()
     }
 }

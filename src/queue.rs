@@ -262,7 +262,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         let hash = self.hash(&key);
         match self.find_hashed(hash, &key) {
             Some(at) => Entry::Occupied(OccupiedEntry { queue: self, at }),
-            None => Entry::Vacant(VacantEntry { queue: self, key, hash }),
+            None => Entry::Vacant(VacantEntry {
+                queue: self,
+                key,
+                hash,
+            }),
         }
     }
 
@@ -283,8 +287,11 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
     where
         K: Borrow<Q>,
     {
-        let is_meant =
-            |at: &TimerKey| self.timer.get(*at).is_some_and(|queued| queued.key.borrow() == key);
+        let is_meant = |at: &TimerKey| {
+            self.timer
+                .get(*at)
+                .is_some_and(|queued| queued.key.borrow() == key)
+        };
         self.index.find(hash, is_meant).copied()
     }
 
@@ -298,7 +305,9 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
     where
         K: Borrow<Q>,
     {
-        let Some(at) = self.find(key) else { return false };
+        let Some(at) = self.find(key) else {
+            return false;
+        };
         self.move_to(at, when, is_wanted);
         true
     }
@@ -358,7 +367,17 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.index = KeyTable(HashTable::new());
         let all = self.timer.drain();
         self.wake();
-        all.map(|(_, Queued { key, value, deadline, .. })| (key, value, deadline))
+        all.map(
+            |(
+                _,
+                Queued {
+                    key,
+                    value,
+                    deadline,
+                    ..
+                },
+            )| (key, value, deadline),
+        )
     }
 
     /// Removes and returns the next expired key, in the order that the [type](Self) promises.
@@ -375,7 +394,11 @@ impl<K, V, S> KeyedQueue<K, V, S> {
             if let Some(expired) = self.pop() {
                 return Poll::Ready(Some(expired));
             }
-            if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+            if !self
+                .waker
+                .as_ref()
+                .is_some_and(|waker| waker.will_wake(context.waker()))
+            {
                 self.waker = Some(context.waker().clone());
             }
             let has_come = self.poll_sleep(context).is_ready();
@@ -401,9 +424,18 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     fn pop(&mut self) -> Option<Expired<K, V>> {
         let now = Nanos::of(self.clock.now().saturating_duration_since(self.origin));
         let Popped { key: at, task, .. } = self.timer.pop(now.0 / TICK_NS)?;
-        let Queued { key, value, deadline, hash } = task;
+        let Queued {
+            key,
+            value,
+            deadline,
+            hash,
+        } = task;
         self.index.remove(hash, |other| *other == at);
-        Some(Expired { key, value, deadline: deadline? })
+        Some(Expired {
+            key,
+            value,
+            deadline: deadline?,
+        })
     }
 
     #[inline]
@@ -414,7 +446,15 @@ impl<K, V, S> KeyedQueue<K, V, S> {
 
     fn add(&mut self, hash: u32, key: K, when: When, value: V) {
         let deadline = self.clock.deadline_of(when);
-        let at = self.timer.add(self.tick_of(deadline), Queued { key, value, deadline, hash });
+        let at = self.timer.add(
+            self.tick_of(deadline),
+            Queued {
+                key,
+                value,
+                deadline,
+                hash,
+            },
+        );
         self.index.insert(hash, at);
         self.wake_if_earlier();
     }
@@ -428,7 +468,9 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     ) {
         let deadline = self.clock.deadline_of(when);
         let tick = self.tick_of(deadline);
-        let Some(queued) = self.timer.get_mut(at) else { return };
+        let Some(queued) = self.timer.get_mut(at) else {
+            return;
+        };
         if is_wanted(queued.deadline, deadline) {
             queued.deadline = deadline;
             self.timer.reschedule(at, tick);
@@ -450,7 +492,10 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     fn wake_if_earlier(&mut self) {
         if self.waker.is_some() {
             let first = self.timer.next_expiration();
-            if self.sleeps_until.is_none_or(|until| first.is_some_and(|first| first < until)) {
+            if self
+                .sleeps_until
+                .is_none_or(|until| first.is_some_and(|first| first < until))
+            {
                 self.wake();
             }
         }
@@ -504,7 +549,10 @@ pub struct VacantEntry<'a, K, V, S = RandomState> {
 
 impl<K, V, S> OccupiedEntry<'_, K, V, S> {
     fn queued(&self) -> &Queued<K, V> {
-        self.queue.timer.get(self.at).expect("the entry borrows the queue")
+        self.queue
+            .timer
+            .get(self.at)
+            .expect("the entry borrows the queue")
     }
 
     /// Returns the key.
@@ -570,6 +618,9 @@ impl<K, V, S> futures_core::Stream for KeyedQueue<K, V, S> {
 impl<K, V, S> fmt::Debug for KeyedQueue<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut queue = f.debug_struct("KeyedQueue");
-        queue.field("clock", &self.clock).field("len", &self.len()).finish_non_exhaustive()
+        queue
+            .field("clock", &self.clock)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
     }
 }

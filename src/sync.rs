@@ -102,7 +102,10 @@ impl Condvar {
             return self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
         };
         let timeout = until.saturating_duration_since(Instant::now());
-        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
+        self.0
+            .wait_timeout(guard, timeout)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     /// Wakes all waiting threads. Costs a system call even if there are none.

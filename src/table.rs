@@ -50,12 +50,16 @@ impl<V> KeyTable<V> {
     /// Returns the value with this hash for which `is_meant` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<&V> {
-        let found = self.0.find(long(hash), |(other, value)| *other == hash && is_meant(value));
+        let found = self.0.find(long(hash), |(other, value)| {
+            *other == hash && is_meant(value)
+        });
         found.map(|(_, value)| value)
     }
 
     pub(crate) fn find_mut(&mut self, hash: u32, is_meant: impl Fn(&V) -> bool) -> Option<&mut V> {
-        let found = self.0.find_mut(long(hash), |(other, value)| *other == hash && is_meant(value));
+        let found = self.0.find_mut(long(hash), |(other, value)| {
+            *other == hash && is_meant(value)
+        });
         found.map(|(_, value)| value)
     }
 
@@ -75,7 +79,8 @@ impl<V> KeyTable<V> {
     /// Adds a value whose key is not there.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u32, value: V) {
-        self.0.insert_unique(long(hash), (hash, value), |(other, _)| long(*other));
+        self.0
+            .insert_unique(long(hash), (hash, value), |(other, _)| long(*other));
     }
 
     pub(crate) fn shrink_to_fit(&mut self) {
@@ -91,7 +96,8 @@ impl<V> KeyTable<V> {
         // mutants: when it shrinks. What is no smaller afterwards was only looked at.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
             // mutants(+): it grows again at the cost of one copy.
-            self.0.shrink_to(2 * self.0.len(), |(other, _)| long(*other));
+            self.0
+                .shrink_to(2 * self.0.len(), |(other, _)| long(*other));
         }
         Some(value)
     }
@@ -117,7 +123,10 @@ mod tests {
     fn there_are_eight_shards_for_each_thread_at_least_as_far_as_there_may_be() {
         for threads in [1, 2, 3, 4, 16, 511, 512, 513, 100_000] {
             let shards = shards_for(threads);
-            assert!(shards.is_power_of_two() && shards <= 4096, "{shards} for {threads}");
+            assert!(
+                shards.is_power_of_two() && shards <= 4096,
+                "{shards} for {threads}"
+            );
             assert!(shards >= (8 * threads).min(4096), "{shards} for {threads}");
         }
     }

@@ -33,19 +33,31 @@ fn files(extension: &str) -> Vec<PathBuf> {
 /// that label. Blocks of code have none.
 fn targets(text: &str) -> Vec<String> {
     let prose: String = text.split("```").step_by(2).collect();
-    let inline = prose.split("](").skip(1).filter_map(|link| link.split_once(')')).map(|it| it.0);
-    let defined = prose.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
+    let inline = prose
+        .split("](")
+        .skip(1)
+        .filter_map(|link| link.split_once(')'))
+        .map(|it| it.0);
+    let defined = prose
+        .lines()
+        .filter_map(|line| line.strip_prefix('[')?.split_once("]: "));
     let all = inline.chain(defined.map(|it| it.1));
-    all.filter(|target| !target.starts_with("http")).map(str::to_owned).collect()
+    all.filter(|target| !target.starts_with("http"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Returns the anchors of a page's headings, as links name them.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
-    text.lines().filter(|line| line.starts_with('#')).map(|heading| {
-        let text = heading.trim_start_matches('#').trim().to_lowercase();
-        let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
-    })
+    text.lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|heading| {
+            let text = heading.trim_start_matches('#').trim().to_lowercase();
+            let kept = text
+                .chars()
+                .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        })
 }
 
 #[test]
@@ -55,7 +67,11 @@ fn links_lead_somewhere() {
         for target in targets(&read(&page)) {
             let (file, heading) = target.split_once('#').unwrap_or((&target, ""));
             let folder = page.parent().expect("a page is in a folder");
-            let file = if file.is_empty() { page.clone() } else { folder.join(file) };
+            let file = if file.is_empty() {
+                page.clone()
+            } else {
+                folder.join(file)
+            };
             assert!(file.exists(), "{}: {target}", page.display());
             let leads = heading.is_empty() || anchors(&read(&file)).any(|it| it == heading);
             assert!(leads, "{}: {target}", page.display());
@@ -69,14 +85,18 @@ fn links_lead_somewhere() {
 fn documentation(source: &str) -> String {
     let lines = source.lines().map(str::trim_start);
     let docs = lines.filter_map(|line| line.strip_prefix("//!").or(line.strip_prefix("///")));
-    docs.map(|line| line.trim_start().to_owned() + "\n").collect()
+    docs.map(|line| line.trim_start().to_owned() + "\n")
+        .collect()
 }
 
 /// rustdoc looks for the items that links name, but not for the headings.
 #[test]
 fn links_in_the_source_lead_to_headings() {
     let mut checked = 0;
-    for path in files("rs").iter().filter(|path| path.starts_with(root().join("src"))) {
+    for path in files("rs")
+        .iter()
+        .filter(|path| path.starts_with(root().join("src")))
+    {
         let links = targets(&documentation(&read(path)));
         for (item, heading) in links.iter().filter_map(|link| link.split_once('#')) {
             let text = match item.trim_start_matches("crate::") {
@@ -99,15 +119,30 @@ fn links_in_the_source_lead_to_headings() {
 #[test]
 fn the_readme_leads_to_every_page() {
     let readme = root().join("README.md");
-    let links: Vec<_> = targets(&read(&readme)).iter().map(|link| root().join(link)).collect();
-    for page in files("md").iter().filter(|page| page.starts_with(root().join("docs"))) {
+    let links: Vec<_> = targets(&read(&readme))
+        .iter()
+        .map(|link| root().join(link))
+        .collect();
+    for page in files("md")
+        .iter()
+        .filter(|page| page.starts_with(root().join("docs")))
+    {
         assert!(links.contains(page), "{}", page.display());
     }
 }
 
 #[test]
 fn the_readers_see_what_is_there() {
-    assert_eq!(anchors("# A b\n## C: `d`!\ntext").collect::<Vec<_>>(), ["a-b", "c-d"]);
-    assert_eq!(documentation("//! # a\nb\n  ///\n  /// c\n// d"), "# a\n\nc\n");
-    assert_eq!(targets("[a](b#c) ```[x](y)``` [e]\n[e]: f.md\n[g](https://h)"), ["b#c", "f.md"]);
+    assert_eq!(
+        anchors("# A b\n## C: `d`!\ntext").collect::<Vec<_>>(),
+        ["a-b", "c-d"]
+    );
+    assert_eq!(
+        documentation("//! # a\nb\n  ///\n  /// c\n// d"),
+        "# a\n\nc\n"
+    );
+    assert_eq!(
+        targets("[a](b#c) ```[x](y)``` [e]\n[e]: f.md\n[g](https://h)"),
+        ["b#c", "f.md"]
+    );
 }

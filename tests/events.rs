@@ -31,7 +31,10 @@ static REPORTS: Mutex<Vec<Report>> = Mutex::new(Vec::new());
 fn record(event: &Event<'_>) {
     let mut report = Report::default();
     event.record(&mut report);
-    REPORTS.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+    REPORTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(report);
 }
 
 impl Visit for Report {
@@ -68,7 +71,9 @@ impl Drop for Brittle {
 /// Creates a task that panics, three that are pending at the end, and a reaper.
 fn started() {
     let timer = Timer::builder().name("started").start().unwrap();
-    timer.add(TimerEntry::after(MS, || panic_any("a task"))).unwrap();
+    timer
+        .add(TimerEntry::after(MS, || panic_any("a task")))
+        .unwrap();
     while timer.stats().panicked == 0 {
         std::thread::sleep(MS);
     }
@@ -77,7 +82,11 @@ fn started() {
 
 /// Creates an executor that refuses.
 fn refused() {
-    let timer = Timer::builder().name("refused").executor(Err::<(), Task>).build().unwrap();
+    let timer = Timer::builder()
+        .name("refused")
+        .executor(Err::<(), Task>)
+        .build()
+        .unwrap();
     timer.add(TimerEntry::after(Duration::ZERO, || ())).unwrap();
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 }
@@ -102,11 +111,21 @@ impl DelayedOperation for Breaks {
 
 /// Adds operations whose check, callback and drop panic.
 fn operations() {
-    let timer = Timer::builder().name("operations").clock(ManualClock::new()).build().unwrap();
+    let timer = Timer::builder()
+        .name("operations")
+        .clock(ManualClock::new())
+        .build()
+        .unwrap();
     let purgatory = Purgatory::new(&timer);
     for (key, checks) in [(1, 0), (2, 0), (3, 2)] {
-        let watch =
-            purgatory.try_complete_else_watch(Breaks { checks, _brittle: Brittle }, MS, &[key]);
+        let watch = purgatory.try_complete_else_watch(
+            Breaks {
+                checks,
+                _brittle: Brittle,
+            },
+            MS,
+            &[key],
+        );
         assert!(watch.is_ok());
     }
     assert_eq!(purgatory.check_and_complete(&1), 0);
@@ -119,16 +138,24 @@ fn each_names_its_timer() {
     let listener = Listener(|event| event.target().starts_with("tickwheel"), record);
     tracing::subscriber::set_global_default(listener).expect("the first");
     let worker = Worker::unbounded("a worker", Task::run).unwrap();
-    let handed = Timer::builder().name("handed").executor(worker).build().unwrap();
-    handed.add(TimerEntry::after(Duration::ZERO, || panic_any("a task"))).unwrap();
+    let handed = Timer::builder()
+        .name("handed")
+        .executor(worker)
+        .build()
+        .unwrap();
+    handed
+        .add(TimerEntry::after(Duration::ZERO, || panic_any("a task")))
+        .unwrap();
     handed.advance_clock(Duration::ZERO);
     drop(handed); // Waits for the worker.
     started();
     refused();
     operations();
     let reports = REPORTS.lock().unwrap().clone();
-    let seen: BTreeSet<_> =
-        reports.iter().map(|report| (&*report.timer, &*report.message)).collect();
+    let seen: BTreeSet<_> = reports
+        .iter()
+        .map(|report| (&*report.timer, &*report.message))
+        .collect();
     let panicked = "a timer's task panicked";
     let expected = [
         ("operations", panicked),
@@ -140,10 +167,23 @@ fn each_names_its_timer() {
         ("", panicked), // The worker's: it knows no timer.
     ];
     assert_eq!(seen, expected.into_iter().collect());
-    let nameless: Vec<_> = reports.iter().filter(|report| report.timer.is_empty()).collect();
-    assert!(nameless.len() == 1 && nameless[0].thread == "a worker", "{nameless:?}");
-    let of = |timer: &str| reports.iter().filter(|report| report.timer == timer).count();
+    let nameless: Vec<_> = reports
+        .iter()
+        .filter(|report| report.timer.is_empty())
+        .collect();
+    assert!(
+        nameless.len() == 1 && nameless[0].thread == "a worker",
+        "{nameless:?}"
+    );
+    let of = |timer: &str| {
+        reports
+            .iter()
+            .filter(|report| report.timer == timer)
+            .count()
+    };
     assert_eq!((of("started"), of("refused")), (4, 1), "{reports:#?}");
-    let dropped = reports.iter().find(|report| report.message.starts_with("pending tasks"));
+    let dropped = reports
+        .iter()
+        .find(|report| report.message.starts_with("pending tasks"));
     assert_eq!(dropped.map(|report| report.tasks), Some(3));
 }

@@ -120,12 +120,23 @@ impl Real for Shared {
     fn start(now: u64) -> Self {
         let (clock, expired) = (ManualClock::new(), Arc::default());
         let sink: Arc<Mutex<Vec<usize>>> = Arc::clone(&expired);
-        let builder = Timer::builder().shards(1).wheel_size(WHEEL_SIZE).clock(clock.clone());
+        let builder = Timer::builder()
+            .shards(1)
+            .wheel_size(WHEEL_SIZE)
+            .clock(clock.clone());
         let builder = builder.tick(Duration::from_nanos(1));
-        let timer = builder.executor(move |id| sink.lock().unwrap().push(id)).build();
+        let timer = builder
+            .executor(move |id| sink.lock().unwrap().push(id))
+            .build();
         let timer = timer.expect("the options are valid");
         let origin = clock.now();
-        let mut real = Shared { timer, clock, origin, expired, timeouts: Vec::new() };
+        let mut real = Shared {
+            timer,
+            clock,
+            origin,
+            expired,
+            timeouts: Vec::new(),
+        };
         assert_eq!(real.advance(now), []);
         real
     }
@@ -183,7 +194,11 @@ impl<R: Real> Run<R> {
                 let deadline = self.now.saturating_add(ahead).min(END);
                 self.real.add(deadline, self.timers.len());
                 let filed = deadline.max(self.now);
-                self.timers.push(Expected { deadline, filed, is_pending: true });
+                self.timers.push(Expected {
+                    deadline,
+                    filed,
+                    is_pending: true,
+                });
             }
             Op::CancelFirst => return self.cancel(0),
             Op::CancelLast => return last > 0 && self.cancel(last),
@@ -195,18 +210,26 @@ impl<R: Real> Run<R> {
     }
 
     fn cancel(&mut self, id: usize) -> bool {
-        let Some(timer) = self.timers.get_mut(id) else { return false };
+        let Some(timer) = self.timers.get_mut(id) else {
+            return false;
+        };
         let was_pending = std::mem::replace(&mut timer.is_pending, false);
         assert_eq!(self.real.cancel(id), was_pending);
         true
     }
 
     fn move_to(&mut self, id: usize, ahead: u64) -> bool {
-        let Some(timer) = self.timers.get_mut(id) else { return false };
+        let Some(timer) = self.timers.get_mut(id) else {
+            return false;
+        };
         let deadline = self.now.saturating_add(ahead).min(END);
         let is_filed_later = timer.deadline > deadline.max(self.now);
         // What was extended may be filed by its former deadline by now, and stays there.
-        let until = if is_filed_later { deadline } else { timer.filed.max(timer.deadline) };
+        let until = if is_filed_later {
+            deadline
+        } else {
+            timer.filed.max(timer.deadline)
+        };
         (timer.filed, timer.deadline) = (until.max(self.now), deadline);
         assert_eq!(self.real.move_to(id, timer.deadline), timer.is_pending);
         true
@@ -217,7 +240,10 @@ impl<R: Real> Run<R> {
         let expired = self.real.advance(now);
         let mut latest = 0;
         for timer in expired.iter().map(|id| &self.timers[*id]) {
-            assert!(latest <= timer.filed.max(timer.deadline), "{expired:?}: their order");
+            assert!(
+                latest <= timer.filed.max(timer.deadline),
+                "{expired:?}: their order"
+            );
             latest = latest.max(timer.deadline);
         }
         for (id, timer) in self.timers.iter_mut().enumerate() {
@@ -256,7 +282,11 @@ impl Drop for Named<'_> {
 /// Does a sequence, and then expires all that ever does.
 fn run<R: Real>(start: u64, ops: &[Op]) {
     let _named = Named(start, ops);
-    let mut run = Run { real: R::start(start), now: start, timers: Vec::new() };
+    let mut run = Run {
+        real: R::start(start),
+        now: start,
+        timers: Vec::new(),
+    };
     if !ops.iter().all(|op| run.apply(*op)) {
         return;
     }

@@ -50,9 +50,18 @@ fn pending_tasks_are_dropped_with_the_last_clone_and_reported_once_with_their_nu
     for started in [false, true] {
         let builder = Timer::builder().clock(ManualClock::new()).shards(4);
         let builder = builder.executor(|_: Arc<()>| ());
-        let timer = if started { builder.start() } else { builder.build() }.unwrap();
+        let timer = if started {
+            builder.start()
+        } else {
+            builder.build()
+        }
+        .unwrap();
         let task = Arc::new(());
-        let add = || timer.add(TimerEntry::after(HOUR, Arc::clone(&task))).unwrap();
+        let add = || {
+            timer
+                .add(TimerEntry::after(HOUR, Arc::clone(&task)))
+                .unwrap()
+        };
         let mut handles: Vec<_> = (0..300).map(|_| add()).collect();
         std::thread::scope(|scope| handles.push(scope.spawn(add).join().unwrap()));
         let cancelled = add();
@@ -62,7 +71,10 @@ fn pending_tasks_are_dropped_with_the_last_clone_and_reported_once_with_their_nu
         assert_eq!(Arc::strong_count(&task), 1);
         for handle in handles {
             assert!(handle.is_expired() && !handle.is_pending() && !handle.is_cancelled());
-            assert_eq!((handle.cancel(), handle.deadline()), (Cancel::Expired, None));
+            assert_eq!(
+                (handle.cancel(), handle.deadline()),
+                (Cancel::Expired, None)
+            );
         }
         assert_eq!(cancelled.cancel(), Cancel::AlreadyCancelled);
     }
@@ -80,10 +92,15 @@ fn a_pending_task_whose_drop_panics_keeps_no_other_one_from_being_dropped() {
             assert!(!self.panics, "contained");
         }
     }
-    let builder = Timer::builder().clock(ManualClock::new()).executor(|_: Brittle| ());
+    let builder = Timer::builder()
+        .clock(ManualClock::new())
+        .executor(|_: Brittle| ());
     let (timer, task) = (builder.build().unwrap(), Arc::new(()));
     let add = |number| {
-        let task = Brittle { panics: number == 500, _alive: Arc::clone(&task) };
+        let task = Brittle {
+            panics: number == 500,
+            _alive: Arc::clone(&task),
+        };
         timer.after(HOUR, task).unwrap()
     };
     let handles: Vec<_> = (0..1000).map(add).collect();
@@ -97,7 +114,13 @@ fn a_timer_that_holds_nothing_is_dropped_without_a_word() {
     let timer = by_hand();
     drop_warns_of(timer, &[]);
     let timer = by_hand();
-    assert!(timer.add(TimerEntry::after(HOUR, nothing)).unwrap().cancel().is_cancelled());
+    assert!(
+        timer
+            .add(TimerEntry::after(HOUR, nothing))
+            .unwrap()
+            .cancel()
+            .is_cancelled()
+    );
     drop_warns_of(timer, &[]);
     let timer = by_hand();
     timer.add(TimerEntry::after(HOUR, nothing)).unwrap();
@@ -105,7 +128,9 @@ fn a_timer_that_holds_nothing_is_dropped_without_a_word() {
     drop_warns_of(timer, &[]);
     assert_eq!(returned.len(), 1);
     let timer = by_hand();
-    timer.add(TimerEntry::after(Duration::ZERO, nothing)).unwrap();
+    timer
+        .add(TimerEntry::after(Duration::ZERO, nothing))
+        .unwrap();
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     drop_warns_of(timer, &[]);
 }
@@ -141,7 +166,11 @@ fn futures_do_not_keep_their_timer() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(!keeps(|timer| {
         let mut sleep = timer.sleep(HOUR);
-        assert!(std::pin::Pin::new(&mut sleep).poll(&mut context).is_pending());
+        assert!(
+            std::pin::Pin::new(&mut sleep)
+                .poll(&mut context)
+                .is_pending()
+        );
         sleep
     }));
     assert!(!keeps(|timer| {
@@ -161,7 +190,9 @@ fn futures_do_not_keep_their_timer() {
 fn handles_do_not_keep_their_timer() {
     assert!(!keeps(|timer| timer.downgrade()));
     assert!(!keeps(|timer| {
-        Purgatory::new(timer).try_complete_else_watch(Idle, HOUR, &[1]).unwrap()
+        Purgatory::new(timer)
+            .try_complete_else_watch(Idle, HOUR, &[1])
+            .unwrap()
     }));
     assert!(!keeps(|timer| {
         let waits: Purgatory<u32, FutureOperation> = Purgatory::new(timer);
@@ -171,12 +202,18 @@ fn handles_do_not_keep_their_timer() {
     let timer = by_hand();
     let weak = timer.downgrade();
     let timeout = timer.add(TimerEntry::after(HOUR, nothing)).unwrap();
-    let guard = timer.add(TimerEntry::after(HOUR, nothing)).unwrap().cancel_on_drop();
+    let guard = timer
+        .add(TimerEntry::after(HOUR, nothing))
+        .unwrap()
+        .cancel_on_drop();
     let series = Periodic::every(HOUR).start(&timer, |_| ()).unwrap();
     drop_warns_of(timer, &[3]);
     assert!(weak.upgrade().is_none());
     assert!(timeout.is_expired() && guard.is_expired());
-    assert!(!series.cancel() && !series.is_cancelled(), "nobody has cancelled it");
+    assert!(
+        !series.cancel() && !series.is_cancelled(),
+        "nobody has cancelled it"
+    );
 }
 
 /// A task that is called for a timer to which it refers weakly does not keep the timer alive.

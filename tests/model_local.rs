@@ -34,17 +34,37 @@ pub(crate) struct Config {
 
 impl Arbitrary for Config {
     fn arbitrary(g: &mut Gen) -> Self {
-        let starts = [0, 0, 1, 1 << 30, 1 << 32, 1 << 36, 1 << 42, END - 2000, END - 70, END];
+        let starts = [
+            0,
+            0,
+            1,
+            1 << 30,
+            1 << 32,
+            1 << 36,
+            1 << 42,
+            END - 2000,
+            END - 70,
+            END,
+        ];
         let base: u64 = *g.choose(&starts).expect("not empty");
-        let wheel_size = *g.choose(&[4, 4, 4, 8, 8, 8, 16, 16, 64, 512]).expect("not empty");
+        let wheel_size = *g
+            .choose(&[4, 4, 4, 8, 8, 8, 16, 16, 64, 512])
+            .expect("not empty");
         let before = *g.choose(&[0, 0, 1, 2, 37]).expect("not empty");
         let far_timer = u8::arbitrary(g) % 4 == 0;
-        Config { wheel_size, start: base.saturating_sub(before), far_timer }
+        Config {
+            wheel_size,
+            start: base.saturating_sub(before),
+            far_timer,
+        }
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
         let nearer = (self.start > 0).then_some(Config { start: 0, ..*self });
-        let single = self.far_timer.then_some(Config { far_timer: false, ..*self });
+        let single = self.far_timer.then_some(Config {
+            far_timer: false,
+            ..*self
+        });
         Box::new(nearer.into_iter().chain(single))
     }
 }
@@ -119,7 +139,12 @@ impl Run {
         let real = LocalTimer::starting_at(config.start, config.wheel_size);
         let size = config.wheel_size as u64;
         let (now, timers) = (config.start, Vec::new());
-        let mut run = Run { real, size, now, timers };
+        let mut run = Run {
+            real,
+            size,
+            now,
+            timers,
+        };
         if config.far_timer {
             run.add(END);
         }
@@ -158,7 +183,12 @@ impl Run {
         let key = self.real.add(deadline, self.timers.len() as u32);
         let deadline = deadline.min(END);
         let filed = deadline.max(self.now);
-        self.timers.push(Timer { key, deadline, filed, pending: true });
+        self.timers.push(Timer {
+            key,
+            deadline,
+            filed,
+            pending: true,
+        });
     }
 
     fn cancel(&mut self, nth: usize) {
@@ -172,7 +202,11 @@ impl Run {
     fn reschedule(&mut self, nth: usize, deadline: u64) {
         let Some(nth) = self.nth(nth) else { return };
         let timer = &mut self.timers[nth];
-        assert_eq!(self.real.reschedule(timer.key, deadline), timer.pending, "move of {nth}");
+        assert_eq!(
+            self.real.reschedule(timer.key, deadline),
+            timer.pending,
+            "move of {nth}"
+        );
         let moved = deadline.min(END).max(self.now);
         // What was extended may be filed by its former deadline by now, and stays there.
         let is_filed_later = timer.deadline > moved;
@@ -192,7 +226,12 @@ impl Run {
         }
         fired.sort_unstable();
         let mut expected = Vec::new();
-        for (id, timer) in self.timers.iter_mut().enumerate().filter(|(_, timer)| timer.pending) {
+        for (id, timer) in self
+            .timers
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, timer)| timer.pending)
+        {
             if timer.deadline <= self.now {
                 timer.pending = false;
                 expected.push(id as u32);
@@ -206,8 +245,16 @@ impl Run {
         let popped = self.real.pop(now);
         let is_due = |timer: &&Timer| timer.pending && timer.deadline <= self.now;
         let first = self.timers.iter().filter(is_due).map(Timer::until).min();
-        let Some(Popped { key, deadline, task: id }) = popped else {
-            assert!(!self.timers.iter().any(|timer| is_due(&timer)), "something is due");
+        let Some(Popped {
+            key,
+            deadline,
+            task: id,
+        }) = popped
+        else {
+            assert!(
+                !self.timers.iter().any(|timer| is_due(&timer)),
+                "something is due"
+            );
             return self.advance(now);
         };
         let timer = &mut self.timers[id as usize];
@@ -242,9 +289,18 @@ impl Run {
             pending += usize::from(timer.pending);
             first = first.min(deadline.unwrap_or(u64::MAX));
         }
-        assert_eq!((self.real.len(), self.real.now()), (pending, self.now.min(END)));
-        let peeked = self.real.peek().map(|(key, deadline, task)| (key, deadline, *task));
-        assert_eq!(peeked.map(|(_, deadline, _)| deadline), (pending > 0).then_some(first));
+        assert_eq!(
+            (self.real.len(), self.real.now()),
+            (pending, self.now.min(END))
+        );
+        let peeked = self
+            .real
+            .peek()
+            .map(|(key, deadline, task)| (key, deadline, *task));
+        assert_eq!(
+            peeked.map(|(_, deadline, _)| deadline),
+            (pending > 0).then_some(first)
+        );
         let is_there = |it: (TimerKey, u64, &u32)| self.real.get(it.0) == Some(it.2);
         assert_eq!(self.real.iter().filter(|it| is_there(*it)).count(), pending);
         assert!(peeked.is_none_or(|(key, _, task)| self.real.get(key) == Some(&task)));
@@ -253,8 +309,15 @@ impl Run {
             None => assert_eq!(pending, 0, "something is pending and never expires"),
             Some(next) => {
                 assert!(pending > 0, "nothing is pending");
-                assert!(next >= self.now.min(END), "next expiration {next}, it is {}", self.now);
-                assert!(next <= first.max(self.now), "next expiration {next}, first {first}");
+                assert!(
+                    next >= self.now.min(END),
+                    "next expiration {next}, it is {}",
+                    self.now
+                );
+                assert!(
+                    next <= first.max(self.now),
+                    "next expiration {next}, first {first}"
+                );
             }
         }
         // Looks at every slot of every level.
@@ -271,7 +334,11 @@ pub(crate) fn property(config: Config, ops: Vec<Op>) {
     run.drain();
     run.advance(END);
     run.compare();
-    assert_eq!(run.real.len(), 0, "all that is left expires at the end of time");
+    assert_eq!(
+        run.real.len(),
+        0,
+        "all that is left expires at the end of time"
+    );
 }
 
 #[test]

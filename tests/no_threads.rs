@@ -26,7 +26,11 @@ fn nothing_starts(clock: &ManualClock) {
     let held = Arc::clone(&given);
     let worker = Worker::unbounded("worker", move |_: u32| drop(Arc::clone(&held)));
     assert!(matches!(worker, Err(BuildError::Thread(_))), "{worker:?}");
-    assert_eq!(Arc::strong_count(&given), 1, "the executor and the handler were dropped");
+    assert_eq!(
+        Arc::strong_count(&given),
+        1,
+        "the executor and the handler were dropped"
+    );
 }
 
 fn inside() {
@@ -53,11 +57,18 @@ fn inside() {
 fn run_inside(prepare: impl FnOnce(&str) -> Command) {
     let own = std::env::current_exe().expect("this program");
     let mut command = prepare(own.to_str().expect("its path is text"));
-    command.args(["--exact", "a_reaper_that_cannot_start_is_an_error", "--test-threads=1"]);
+    command.args([
+        "--exact",
+        "a_reaper_that_cannot_start_is_an_error",
+        "--test-threads=1",
+    ]);
     let output = command.env(INSIDE, "1").output().expect("it can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -77,10 +88,19 @@ fn a_reaper_that_cannot_start_is_an_error() {
 /// is tried everywhere.
 #[test]
 fn a_user_without_threads_gets_an_error() {
-    let limited = ["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--nproc=1"];
+    let limited = [
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "prlimit",
+        "--nproc=1",
+    ];
     let tried = Command::new("setpriv").args(limited).arg("true").status();
     if !tried.is_ok_and(|status| status.success()) {
-        assert!(std::env::var_os("CI").is_none(), "needs root, setpriv and prlimit");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "needs root, setpriv and prlimit"
+        );
         return println!("not tried: needs root, setpriv and prlimit");
     }
     run_inside(|own| {

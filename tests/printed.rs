@@ -33,21 +33,33 @@ impl Debug for Secret {
 
 /// Returns a timer on which very much is pending.
 fn timer() -> Timer {
-    let timer = Timer::builder().clock(ManualClock::default()).build().unwrap();
+    let timer = Timer::builder()
+        .clock(ManualClock::default())
+        .build()
+        .unwrap();
     (0..MANY).for_each(|id| assert!(timer.after(1_000 * S * id, || ()).is_ok()));
     timer
 }
 
 fn shows(value: &impl Debug, wanted: &str) {
     let shown = format!("{value:?}");
-    assert!(shown.starts_with(wanted), "{shown:.400} instead of {wanted}");
-    assert!(shown.len() <= MOST, "{} characters: {shown:.400}", shown.len());
+    assert!(
+        shown.starts_with(wanted),
+        "{shown:.400} instead of {wanted}"
+    );
+    assert!(
+        shown.len() <= MOST,
+        "{} characters: {shown:.400}",
+        shown.len()
+    );
 }
 
 #[test]
 fn a_local_timer_prints_a_line() {
     let mut timer = LocalTimer::starting_at(0, 1 << 12);
-    let keys: Vec<_> = (0..MANY).map(|id| timer.add(u64::from(id) << (id % 20), id)).collect();
+    let keys: Vec<_> = (0..MANY)
+        .map(|id| timer.add(u64::from(id) << (id % 20), id))
+        .collect();
     shows(&timer, "LocalTimer { now: 0, pending: 5000, .. }");
     // What is left behind, and is still to be handed out.
     let panics = || timer.advance(1 << 20, |_| panic!("at the first"));
@@ -59,7 +71,11 @@ fn a_local_timer_prints_a_line() {
 #[test]
 fn a_timer_of_ones_own_tasks_prints_little_and_no_task() {
     let clock = ManualClock::new();
-    let builder = Timer::builder().name("mine").shards(1).wheel_size(1 << 12).clock(clock.clone());
+    let builder = Timer::builder()
+        .name("mine")
+        .shards(1)
+        .wheel_size(1 << 12)
+        .clock(clock.clone());
     let builder = builder.executor(|_: Secret| ());
     shows(&builder, "Options { name: \"mine\"");
     let timer = builder.build().unwrap();
@@ -85,26 +101,41 @@ fn keyed_timers_print_neither_keys_nor_tasks() {
     let timer = timer();
     let keyed = KeyedTimer::<Secret, Secret>::new(&timer, |_, _| ());
     shows(&keyed, "KeyedTimer { .. }");
-    let Entry::Vacant(vacant) = keyed.entry(Secret(1)) else { panic!("no key yet") };
+    let Entry::Vacant(vacant) = keyed.entry(Secret(1)) else {
+        panic!("no key yet")
+    };
     assert_eq!(format!("{vacant:?}"), "VacantEntry { .. }");
     vacant.add(Duration::MAX, Secret(2)).unwrap();
-    let Entry::Occupied(occupied) = keyed.entry(Secret(1)) else { panic!("scheduled") };
-    assert_eq!(format!("{occupied:?}"), "OccupiedEntry { deadline: None, .. }");
+    let Entry::Occupied(occupied) = keyed.entry(Secret(1)) else {
+        panic!("scheduled")
+    };
+    assert_eq!(
+        format!("{occupied:?}"),
+        "OccupiedEntry { deadline: None, .. }"
+    );
 }
 
 #[test]
 fn a_purgatory_prints_neither_keys_nor_operations() {
     let timer = timer();
     let watched = Purgatory::<Secret, Idle>::new(&timer);
-    let watch = watched.try_complete_else_watch(Idle, S, &[Secret(1)]).unwrap();
-    assert_eq!(format!("{watched:?} {watch:?}"), "Purgatory { .. } Pending(Pending { .. })");
+    let watch = watched
+        .try_complete_else_watch(Idle, S, &[Secret(1)])
+        .unwrap();
+    assert_eq!(
+        format!("{watched:?} {watch:?}"),
+        "Purgatory { .. } Pending(Pending { .. })"
+    );
     let guard = watch.pending().expect("it waits").cancel_on_drop();
     assert_eq!(format!("{guard:?}"), "CancelPendingOnDrop(Pending { .. })");
     let purgatory = Purgatory::<Secret, FutureOperation>::new(&timer);
     let wait = purgatory.wait(&[Secret(1)], S, || false).unwrap();
     assert_eq!(format!("{wait:?}"), "Wait { .. }");
     let operation = purgatory.shutdown().pop().expect("one waits");
-    assert_eq!(format!("{operation:?}"), "FutureOperation { waited: Cancelled, .. }");
+    assert_eq!(
+        format!("{operation:?}"),
+        "FutureOperation { waited: Cancelled, .. }"
+    );
 }
 
 /// Returns an error as `?` does; its own task need not be `Sync`.
@@ -124,19 +155,39 @@ fn errors_can_be_boxed_and_sent_with_each_task_that_can() {
 #[test]
 fn errors_print_no_task() {
     let refused = TimerEntry::after(S, Secret(1));
-    shows(&AddError::Full(refused.into()), "AddError(the timer is full)");
-    shows(&WatchError::NoKeys(Secret(1).into()), "WatchError(the operation has no key)");
+    shows(
+        &AddError::Full(refused.into()),
+        "AddError(the timer is full)",
+    );
+    shows(
+        &WatchError::NoKeys(Secret(1).into()),
+        "WatchError(the operation has no key)",
+    );
 }
 
 /// The operating system's error is kept: it can be asked for, and becomes itself again.
 #[test]
 fn a_thread_that_cant_be_started_tells_why() {
     let error = BuildError::Thread(io::ErrorKind::OutOfMemory.into());
-    assert!(error.to_string().starts_with("the thread could not be started: "), "{error}");
-    let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-    assert_eq!(source.map(io::Error::kind), Some(io::ErrorKind::OutOfMemory));
+    assert!(
+        error
+            .to_string()
+            .starts_with("the thread could not be started: "),
+        "{error}"
+    );
+    let source = error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>());
+    assert_eq!(
+        source.map(io::Error::kind),
+        Some(io::ErrorKind::OutOfMemory)
+    );
     assert_eq!(io::Error::from(error).kind(), io::ErrorKind::OutOfMemory);
     let error = io::Error::from(Timer::builder().shards(0).start().unwrap_err());
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    assert!(error.get_ref().is_some_and(|inner| inner.is::<BuildError>()));
+    assert!(
+        error
+            .get_ref()
+            .is_some_and(|inner| inner.is::<BuildError>())
+    );
 }

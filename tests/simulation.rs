@@ -28,7 +28,11 @@ struct Journal {
 
 impl Journal {
     fn new(clock: &ManualClock) -> Self {
-        Journal { clock: clock.clone(), start: clock.now(), text: Arc::default() }
+        Journal {
+            clock: clock.clone(),
+            start: clock.now(),
+            text: Arc::default(),
+        }
     }
 
     fn note(&self, what: &str, which: impl Debug) {
@@ -82,24 +86,49 @@ fn run(seed: u64) -> String {
     let journal = Journal::new(&clock);
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
     let noted = journal.clone();
-    let other = Timer::builder().clock(clock.ahead(S)).tick(10 * MS).wheel_size(8);
-    let other = other.executor(move |task: u64| noted.note("other", task)).build().unwrap();
+    let other = Timer::builder()
+        .clock(clock.ahead(S))
+        .tick(10 * MS)
+        .wheel_size(8);
+    let other = other
+        .executor(move |task: u64| noted.note("other", task))
+        .build()
+        .unwrap();
     let noted = journal.clone();
     let expired = move |key, beats: u32| noted.note("session", (key, beats));
     let sessions = KeyedTimer::new(&timer, expired);
     let fetches = Purgatory::new(&other);
     let (inner, pages) = (clock.clone(), Arc::default());
-    let service = Service { clock: inner, journal, timer, other, sessions, fetches, pages };
+    let service = Service {
+        clock: inner,
+        journal,
+        timer,
+        other,
+        sessions,
+        fetches,
+        pages,
+    };
     let series = service.series();
     let service = Arc::new(service);
     (0..SESSIONS).for_each(|key| beat(&service, key));
     clock.block_on(service.requests()).unwrap();
-    service.journal.note("runs", series.iter().map(Series::runs).collect::<Vec<_>>());
+    service
+        .journal
+        .note("runs", series.iter().map(Series::runs).collect::<Vec<_>>());
     let left = |key: &u64, beats: &u32, _| service.journal.note("left", (*key, *beats));
     service.sessions.for_each(left);
-    let unserved = service.fetches.shutdown().iter().map(|fetch| fetch.number).collect::<Vec<_>>();
+    let unserved = service
+        .fetches
+        .shutdown()
+        .iter()
+        .map(|fetch| fetch.number)
+        .collect::<Vec<_>>();
     service.journal.note("unserved", unserved);
-    let pending = service.other.shutdown().into_iter().map(TimerEntry::into_task);
+    let pending = service
+        .other
+        .shutdown()
+        .into_iter()
+        .map(TimerEntry::into_task);
     service.journal.note("pending", pending.collect::<Vec<_>>());
     service.journal.text()
 }
@@ -119,7 +148,10 @@ fn beat(service: &Arc<Service>, key: u64) {
     service.sessions.add(key, lasts, beats).unwrap();
     let again = Arc::clone(service);
     let delay = MS * ((random >> 32) % 2_500) as u32;
-    service.timer.after(delay, move || beat(&again, key)).unwrap();
+    service
+        .timer
+        .after(delay, move || beat(&again, key))
+        .unwrap();
 }
 
 impl Service {
@@ -156,9 +188,22 @@ impl Service {
             let keys = [(); 3].map(|()| self.clock.random() % 12);
             let wanted = self.pages.lock().unwrap().len() + 5 + number as usize % 20;
             let (pages, journal) = (Arc::clone(&self.pages), self.journal.clone());
-            let fetch = Fetch { number, wanted, pages, journal };
-            let watched = self.fetches.try_complete_else_watch(fetch, S, &keys).unwrap();
-            drop(watched.pending().filter(|_| number % 5 == 0).map(|pending| pending.cancel()));
+            let fetch = Fetch {
+                number,
+                wanted,
+                pages,
+                journal,
+            };
+            let watched = self
+                .fetches
+                .try_complete_else_watch(fetch, S, &keys)
+                .unwrap();
+            drop(
+                watched
+                    .pending()
+                    .filter(|_| number % 5 == 0)
+                    .map(|pending| pending.cancel()),
+            );
         }
     }
 }
@@ -172,7 +217,16 @@ fn the_same_seed_gives_the_same_run_with_all_parts_in_three_processes() {
     if let Ok(file) = env::var(FILE) {
         return fs::write(file, all).unwrap();
     }
-    let kinds = ["beat", "session", "other", "run", "request", "checks", "completes", "expires"];
+    let kinds = [
+        "beat",
+        "session",
+        "other",
+        "run",
+        "request",
+        "checks",
+        "completes",
+        "expires",
+    ];
     for what in [&kinds[..], &["left", "unserved [", "pending [1"]].concat() {
         assert!(all.contains(&format!(" {what}")), "{what}");
     }
@@ -180,11 +234,18 @@ fn the_same_seed_gives_the_same_run_with_all_parts_in_three_processes() {
     for process in 1..3 {
         let file = env::temp_dir().join(format!("tickwheel-{}-{process}", std::process::id()));
         let mut command = Command::new(env::current_exe().unwrap());
-        let output = command.args(["--exact", &name]).env(FILE, &file).output().unwrap();
+        let output = command
+            .args(["--exact", &name])
+            .env(FILE, &file)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         let other = fs::read_to_string(&file).unwrap();
         fs::remove_file(&file).unwrap();
-        let differs = all.lines().zip(other.lines()).find(|(one, other)| one != other);
+        let differs = all
+            .lines()
+            .zip(other.lines())
+            .find(|(one, other)| one != other);
         assert!(all == other, "{differs:?}");
     }
 }
@@ -193,7 +254,10 @@ fn the_same_seed_gives_the_same_run_with_all_parts_in_three_processes() {
 fn the_same_seed_gives_the_same_run_twice_in_one_process() {
     for seed in 0..5 {
         let (one, other) = (run(seed), run(seed));
-        let differs = one.lines().zip(other.lines()).find(|(one, other)| one != other);
+        let differs = one
+            .lines()
+            .zip(other.lines())
+            .find(|(one, other)| one != other);
         assert!(one == other, "{seed}: {differs:?}");
     }
 }
@@ -213,7 +277,10 @@ fn in_the_same_ticks(seed: u64) -> String {
     let journal = Journal::new(&clock);
     let noted = journal.clone();
     let build = || Timer::builder().clock(clock.clone());
-    let timer = build().executor(move |task: u32| noted.note("task", task)).build().unwrap();
+    let timer = build()
+        .executor(move |task: u32| noted.note("task", task))
+        .build()
+        .unwrap();
     let closures = build().build().unwrap();
     let noted = journal.clone();
     let keyed = KeyedTimer::new(&timer, move |key: u32, ()| noted.note("key", key));
@@ -225,10 +292,16 @@ fn in_the_same_ticks(seed: u64) -> String {
         let delay = S * (number % 4);
         timer.after(delay, number).unwrap();
         let noted = journal.clone();
-        closures.after(delay, move || noted.note("closure", number)).unwrap();
+        closures
+            .after(delay, move || noted.note("closure", number))
+            .unwrap();
         keyed.add(number, delay, ()).unwrap();
         let operation = Operation(number, journal.clone());
-        drop(purgatory.try_complete_else_watch(operation, delay, &[number]).unwrap());
+        drop(
+            purgatory
+                .try_complete_else_watch(operation, delay, &[number])
+                .unwrap(),
+        );
     }
     clock.run_for(4 * S);
     assert_eq!(series.runs(), 4);
@@ -257,11 +330,20 @@ fn another_seed_gives_another_order_at_the_same_times() {
             let numbers = line.split(' ').filter_map(|word| word.parse::<u32>().ok());
             numbers.collect::<Vec<_>>()
         };
-        assert!(filed.lines().filter(of_kind).map(time_and_number).is_sorted(), "{kind}");
+        assert!(
+            filed
+                .lines()
+                .filter(of_kind)
+                .map(time_and_number)
+                .is_sorted(),
+            "{kind}"
+        );
     }
     // With one, what is of different kinds and of one tick is mixed.
     let kinds = |journal: &str| {
-        let kinds = journal.lines().map(|line| line.split(' ').nth(1).unwrap().to_owned());
+        let kinds = journal
+            .lines()
+            .map(|line| line.split(' ').nth(1).unwrap().to_owned());
         let mut kinds: Vec<_> = kinds.collect();
         kinds.dedup();
         kinds.len()
@@ -274,9 +356,14 @@ fn with_a_seed_any_of_several_timers_comes_first() {
     let order = |seed| {
         let (clock, order) = (ManualClock::seeded(seed), Arc::new(Mutex::new(Vec::new())));
         let hosts = [0, 1, 2].map(|host| {
-            let timer = Timer::builder().clock(clock.behind(S * host)).build().unwrap();
+            let timer = Timer::builder()
+                .clock(clock.behind(S * host))
+                .build()
+                .unwrap();
             let order = Arc::clone(&order);
-            timer.after(S, move || order.lock().unwrap().push(host)).unwrap();
+            timer
+                .after(S, move || order.lock().unwrap().push(host))
+                .unwrap();
             timer
         });
         clock.run_for(S);
@@ -322,8 +409,12 @@ fn a_task_that_asks_what_is_next_changes_no_order() {
             keys.lock().unwrap().push(key);
             let _ = asks.upgrade().unwrap().next_expiration();
         });
-        [1, 2, 4].iter().for_each(|key| _ = keyed.add(*key, MS * *key, ()).unwrap());
-        timer.after(3 * MS, move || third.lock().unwrap().push(3)).unwrap();
+        [1, 2, 4]
+            .iter()
+            .for_each(|key| _ = keyed.add(*key, MS * *key, ()).unwrap());
+        timer
+            .after(3 * MS, move || third.lock().unwrap().push(3))
+            .unwrap();
         assert!(keyed.cancel(&2).is_some());
         clock.advance(S);
         timer.advance_clock(Duration::ZERO);
@@ -336,8 +427,11 @@ fn a_task_that_asks_what_is_next_changes_no_order() {
 #[test]
 fn what_is_pending_is_listed_in_the_same_order_each_time() {
     let list = || {
-        let timer: Timer<char> =
-            Timer::builder().clock(ManualClock::new()).executor(|_| ()).build().unwrap();
+        let timer: Timer<char> = Timer::builder()
+            .clock(ManualClock::new())
+            .executor(|_| ())
+            .build()
+            .unwrap();
         let keyed = KeyedTimer::new(&timer, |_: char, ()| ());
         for name in ['a', 'b', 'c'] {
             keyed.add(name, S, ()).unwrap();
@@ -356,12 +450,20 @@ fn what_is_pending_is_listed_in_the_same_order_each_time() {
 #[test]
 fn random_numbers_are_those_of_the_seed() {
     // The first outputs of the reference implementation of SplitMix64 with the state 0.
-    let first = [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
+    let first = [
+        0xE220_A839_7B1D_CDAF,
+        0x6E78_9E6A_A1B9_65F4,
+        0x06C4_5D18_8009_454F,
+    ];
     let clock = ManualClock::new();
     assert_eq!([(); 3].map(|()| clock.random()), first);
     let host = ManualClock::seeded(7);
     let (here, there) = (host.ahead(S), host.behind(S));
     let numbers = [here.random(), there.random(), host.random()];
     let alone = ManualClock::seeded(7);
-    assert_eq!(numbers, [(); 3].map(|()| alone.random()), "hosts draw from the same numbers");
+    assert_eq!(
+        numbers,
+        [(); 3].map(|()| alone.random()),
+        "hosts draw from the same numbers"
+    );
 }

@@ -28,7 +28,11 @@ impl Bench {
             })
             .build()
             .expect("valid");
-        Bench { clock, timer, random: 0x2545_F491_4F6C_DD1D }
+        Bench {
+            clock,
+            timer,
+            random: 0x2545_F491_4F6C_DD1D,
+        }
     }
 
     fn deadline(&mut self) -> Instant {
@@ -39,7 +43,9 @@ impl Bench {
     }
 
     fn add(&self, deadline: Instant) -> Timeout<u64> {
-        self.timer.add(TimerEntry::at(deadline, 1_u64)).expect("there is no limit")
+        self.timer
+            .add(TimerEntry::at(deadline, 1_u64))
+            .expect("there is no limit")
     }
 
     fn fill(&mut self) -> VecDeque<Timeout<u64>> {
@@ -157,7 +163,10 @@ fn contention(c: &mut Criterion) {
                 };
                 let longest = thread::scope(|scope| {
                     let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-                    running.into_iter().map(|thread| thread.join().expect("no panic")).max()
+                    running
+                        .into_iter()
+                        .map(|thread| thread.join().expect("no panic"))
+                        .max()
                 });
                 assert_eq!(bench.timer.stats().cancelled, pairs * threads as u64);
                 longest.expect("at least one thread")

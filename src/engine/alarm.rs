@@ -41,7 +41,11 @@ struct Wait {
 
 impl<M: FnMut(Instant) -> F, F: Future> Alarm<M, F> {
     pub(crate) fn new(make: M) -> Self {
-        Alarm { make, wait: None, sleep: None }
+        Alarm {
+            make,
+            wait: None,
+            sleep: None,
+        }
     }
 
     /// Returns whether the clock has reached the deadline, of which `None` is never. Otherwise a
@@ -65,16 +69,28 @@ impl<M: FnMut(Instant) -> F, F: Future> Alarm<M, F> {
             _ => {
                 let made_at = clock.now();
                 own.sleep.set(Some((own.make)(deadline)));
-                Wait { deadline, until: deadline, longer: Duration::ZERO, made_at }
+                Wait {
+                    deadline,
+                    until: deadline,
+                    longer: Duration::ZERO,
+                    made_at,
+                }
             }
         };
-        while own.sleep.as_mut().as_pin_mut().is_some_and(|sleep| sleep.poll(context).is_ready()) {
+        while own
+            .sleep
+            .as_mut()
+            .as_pin_mut()
+            .is_some_and(|sleep| sleep.poll(context).is_ready())
+        {
             own.sleep.set(None);
             let now = clock.now();
             if deadline <= now {
                 return Poll::Ready(());
             }
-            let Some(longer) = wait.after_early(now) else { return Poll::Pending };
+            let Some(longer) = wait.after_early(now) else {
+                return Poll::Pending;
+            };
             wait = longer;
             own.sleep.set(Some((own.make)(wait.until)));
         }
@@ -100,6 +116,11 @@ impl Wait {
         // half an hour early, and steps of milliseconds would take as long to get there.
         let left = self.deadline.saturating_duration_since(now);
         let until = self.until.checked_add(longer.max(left))?;
-        Some(Wait { deadline: self.deadline, until, longer, made_at: now })
+        Some(Wait {
+            deadline: self.deadline,
+            until,
+            longer,
+            made_at: now,
+        })
     }
 }

@@ -96,7 +96,10 @@ impl UserClock {
         let shown_ns = Nanos::of(shown.saturating_duration_since(origin)).0;
         // Relaxed: no other memory depends on it. Of a single atomic, a thread never gets an
         // earlier value than it got before, or than a thread got that it has synchronized with.
-        let latest_ns = self.latest_ns.fetch_max(shown_ns, Ordering::Relaxed).max(shown_ns);
+        let latest_ns = self
+            .latest_ns
+            .fetch_max(shown_ns, Ordering::Relaxed)
+            .max(shown_ns);
         // Does not overflow: this time was read, or is before one that was.
         origin + Duration::from_nanos(latest_ns)
     }
@@ -147,7 +150,11 @@ impl Clock {
     pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         let origin = OnceLock::new();
         let latest_ns = AtomicU64::new(0);
-        Clock(Kind::Reading(Arc::new(UserClock { origin, latest_ns, read })))
+        Clock(Kind::Reading(Arc::new(UserClock {
+            origin,
+            latest_ns,
+            read,
+        })))
     }
 
     /// Returns the current time of the clock.
@@ -163,12 +170,16 @@ impl Clock {
     /// Returns the system's time when this clock shows `time`, if both run alike. A user's clock
     /// may leap: then at most `at_most` from now.
     pub(crate) fn system_time_of(&self, time: Instant, at_most: Duration) -> Instant {
-        let Kind::Reading(clock) = &self.0 else { return time };
+        let Kind::Reading(clock) = &self.0 else {
+            return time;
+        };
         // Not from the latest time: once `read` went back by an hour, a deadline 1 ms after that
         // time would be 1 ms away for an hour, and a waiting thread would look every millisecond.
         let shown = (clock.read)();
         let left = time.saturating_duration_since(shown);
-        Instant::now().checked_add(left.min(at_most)).unwrap_or(time)
+        Instant::now()
+            .checked_add(left.min(at_most))
+            .unwrap_or(time)
     }
 
     /// Returns the time that is meant; `None` is never, or later than an [`Instant`] can be.
@@ -182,12 +193,15 @@ impl Clock {
 
     /// Returns a random number: on a manual clock from its seed.
     pub(crate) fn random(&self) -> u64 {
-        self.as_manual().map_or_else(|| RandomState::new().hash_one(()), ManualClock::random)
+        self.as_manual()
+            .map_or_else(|| RandomState::new().hash_one(()), ManualClock::random)
     }
 
     #[inline]
     pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
-        let Kind::Manual(clock) = &self.0 else { return None };
+        let Kind::Manual(clock) = &self.0 else {
+            return None;
+        };
         Some(clock)
     }
 }
@@ -236,7 +250,12 @@ impl Time {
     pub(crate) fn new(clock: Clock, tick: TickLength) -> Self {
         let origin = clock.now();
         let elapsed = clock.as_manual().map(|clock| clock.elapsed_at(origin));
-        Time { clock, origin, origin_elapsed: elapsed.unwrap_or_default(), tick }
+        Time {
+            clock,
+            origin,
+            origin_elapsed: elapsed.unwrap_or_default(),
+            tick,
+        }
     }
 
     /// Returns the present; always before [`Nanos::NEVER`].
@@ -286,11 +305,18 @@ impl Time {
             // Reading the system's clock would cost as much as the rest of an `add`.
             When::At(instant) => {
                 let manual = self.clock.as_manual();
-                (self.deadline_at(instant), manual.map(|clock| self.manual_now(clock)))
+                (
+                    self.deadline_at(instant),
+                    manual.map(|clock| self.manual_now(clock)),
+                )
             }
             When::Never => (Nanos::NEVER, None),
         };
-        Due { deadline, tick: self.tick.ceil(deadline), present }
+        Due {
+            deadline,
+            tick: self.tick.ceil(deadline),
+            present,
+        }
     }
 
     #[inline]
@@ -300,7 +326,9 @@ impl Time {
 
     pub(crate) fn instant_of(&self, time: Nanos) -> Instant {
         let start = self.origin;
-        start.checked_add(Duration::from_nanos(time.0)).unwrap_or(start)
+        start
+            .checked_add(Duration::from_nanos(time.0))
+            .unwrap_or(start)
     }
 
     pub(crate) fn instant_or_never(&self, deadline: Nanos) -> Option<Instant> {
@@ -312,6 +340,10 @@ impl Time {
     }
 
     pub(crate) fn elapsed_at(&self, tick: Tick) -> Nanos {
-        Nanos(self.origin_elapsed.0.saturating_add(self.tick.start_of(tick).0))
+        Nanos(
+            self.origin_elapsed
+                .0
+                .saturating_add(self.tick.start_of(tick).0),
+        )
     }
 }

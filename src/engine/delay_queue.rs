@@ -135,7 +135,9 @@ impl Offers {
     fn first(&mut self, busy: &[ShardId]) -> Option<Offer> {
         let mut passed_over = Vec::new();
         let first = loop {
-            let Some(&Reverse(offer)) = self.heap.peek() else { break None };
+            let Some(&Reverse(offer)) = self.heap.peek() else {
+                break None;
+            };
             let is_last = self.last[offer.slot as usize] == offer;
             if is_last && !busy.iter().any(|shard| shard.slot == offer.slot) {
                 break Some(offer);
@@ -159,7 +161,9 @@ impl State {
         if self.cascading.first(&[]).is_some() {
             return Tick(0);
         }
-        self.waiting.first(&[]).map_or(Tick::NEVER, |first| first.tick)
+        self.waiting
+            .first(&[])
+            .map_or(Tick::NEVER, |first| first.tick)
     }
 
     fn is_due(&mut self, present: Tick) -> bool {
@@ -177,16 +181,32 @@ impl DelayQueue {
     pub(crate) fn add_shard(&self, source: u64, ordinal: u32) -> ShardId {
         let mut state = self.state.lock();
         if let Some(slot) = state.free_slots.pop() {
-            let shard = ShardId { source, ordinal, slot };
+            let shard = ShardId {
+                source,
+                ordinal,
+                slot,
+            };
             state.shards[slot as usize] = shard;
             return shard;
         }
         let slot = state.shards.len() as u32;
-        let never = Offer { tick: Tick::NEVER, turn: 0, slot };
+        let never = Offer {
+            tick: Tick::NEVER,
+            turn: 0,
+            slot,
+        };
         state.waiting.last.push(never);
         state.cascading.last.push(never);
-        state.shards.push(ShardId { source, ordinal, slot });
-        ShardId { source, ordinal, slot }
+        state.shards.push(ShardId {
+            source,
+            ordinal,
+            slot,
+        });
+        ShardId {
+            source,
+            ordinal,
+            slot,
+        }
     }
 
     pub(crate) fn remove_shard(&self, shard: ShardId) {
@@ -197,10 +217,21 @@ impl DelayQueue {
     /// Notes the first bucket of a shard that the caller holds. Wakes the threads that sleep
     /// longer. Returns whether listeners have to be woken.
     pub(crate) fn offer(&self, shard: ShardId, first: First) -> bool {
-        let (First { tick, turn, cascade }, slot) = (first, shard.slot);
+        let (
+            First {
+                tick,
+                turn,
+                cascade,
+            },
+            slot,
+        ) = (first, shard.slot);
         let mut state = self.state.lock();
         state.waiting.offer(Offer { tick, turn, slot });
-        state.cascading.offer(Offer { tick: cascade, turn: 0, slot });
+        state.cascading.offer(Offer {
+            tick: cascade,
+            turn: 0,
+            slot,
+        });
         let tick = if cascade < Tick::NEVER { Tick(0) } else { tick };
         if tick >= state.sleeps_until {
             return false;
@@ -227,7 +258,10 @@ impl DelayQueue {
             return None;
         }
         state.turns += 1;
-        Some(TurnStart { tick, number: state.turns })
+        Some(TurnStart {
+            tick,
+            number: state.turns,
+        })
     }
 
     /// Returns a tick that has come: that of the present when a turn was last looked for.
@@ -257,7 +291,10 @@ impl DelayQueue {
         // Timers that joined the bucket of the next tick may be due by now.
         let needed = cascading.filter(|first| first.tick <= turn.tick.next());
         // Of two with the same tick, the cascade comes first: it may hold due timers.
-        let due = needed.into_iter().chain(waiting).min_by_key(|first| first.tick);
+        let due = needed
+            .into_iter()
+            .chain(waiting)
+            .min_by_key(|first| first.tick);
         if let Some(first) = due {
             return TurnAction::FlushDue(state.shards[first.slot as usize], first.tick);
         }
@@ -273,7 +310,10 @@ impl DelayQueue {
     /// Returns the shard whose bucket comes first, due or not.
     pub(crate) fn first(&self) -> Option<ShardId> {
         let mut state = self.state.lock();
-        let first = state.cascading.first(&[]).or_else(|| state.waiting.first(&[]));
+        let first = state
+            .cascading
+            .first(&[])
+            .or_else(|| state.waiting.first(&[]));
         first.map(|first| state.shards[first.slot as usize])
     }
 
@@ -284,7 +324,11 @@ impl DelayQueue {
     /// Returns when the first bucket has to be flushed; `None` after a stop.
     pub(crate) fn next_tick(&self) -> Option<Tick> {
         let mut state = self.state.lock();
-        let next = if state.stopped { Tick::NEVER } else { state.next_tick() };
+        let next = if state.stopped {
+            Tick::NEVER
+        } else {
+            state.next_tick()
+        };
         (next < Tick::NEVER).then_some(next)
     }
 
@@ -304,7 +348,9 @@ impl DelayQueue {
                 return false;
             }
             state.sleepers += 1;
-            let due = state.sleep(time).filter(|_| time.clock.as_manual().is_none());
+            let due = state
+                .sleep(time)
+                .filter(|_| time.clock.as_manual().is_none());
             let due = due.map(|due| time.clock.system_time_of(due, LOOK_AGAIN));
             state = self.changed.wait(state, due.into_iter().chain(until).min());
             state.sleepers -= 1;

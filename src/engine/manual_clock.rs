@@ -125,7 +125,10 @@ impl ManualClock {
             random: AtomicU64::new(seed),
             timers: Mutex::new(Vec::new()),
         };
-        ManualClock { hands: Arc::new(hands), start: Instant::now() }
+        ManualClock {
+            hands: Arc::new(hands),
+            start: Instant::now(),
+        }
     }
 
     /// Returns the next random number of the clock's seed: for failures and delays in a simulation.
@@ -134,7 +137,11 @@ impl ManualClock {
     pub fn random(&self) -> u64 {
         const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
         // Relaxed: the numbers order nothing.
-        let state = self.hands.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let state = self
+            .hands
+            .random
+            .fetch_add(STEP, Ordering::Relaxed)
+            .wrapping_add(STEP);
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
@@ -162,7 +169,10 @@ impl ManualClock {
         let step = Nanos::of(step);
         let moved = |elapsed| Some(Nanos(elapsed).after(step).min(END).0);
         // Release: a thread that sees the new time sees what was done before.
-        let _ = self.hands.elapsed.fetch_update(Ordering::Release, Ordering::Relaxed, moved);
+        let _ = self
+            .hands
+            .elapsed
+            .fetch_update(Ordering::Release, Ordering::Relaxed, moved);
         self.wake();
     }
 
@@ -272,7 +282,9 @@ impl ManualClock {
             let expired = || timers.iter().map(|timer| timer.expired()).sum::<u64>();
             let before = expired();
             let next = timers.iter().filter_map(|timer| timer.next()).min();
-            let Some(next) = next.filter(|next| *next <= end) else { return false };
+            let Some(next) = next.filter(|next| *next <= end) else {
+                return false;
+            };
             self.move_to(next);
             timers.iter().for_each(|timer| timer.advance());
             // Nothing expires where timers only move to a finer wheel. A reaper may be first.
@@ -287,24 +299,35 @@ impl ManualClock {
     /// advances all.
     #[must_use]
     pub fn ahead(&self, offset: Duration) -> Self {
-        self.starting(self.start.checked_add(Duration::from_nanos(Nanos::of(offset).0)))
+        self.starting(
+            self.start
+                .checked_add(Duration::from_nanos(Nanos::of(offset).0)),
+        )
     }
 
     /// Returns a clock that is always behind this one by `offset`, at most 584 years; see
     /// [`ahead`](Self::ahead).
     #[must_use]
     pub fn behind(&self, offset: Duration) -> Self {
-        self.starting(self.start.checked_sub(Duration::from_nanos(Nanos::of(offset).0)))
+        self.starting(
+            self.start
+                .checked_sub(Duration::from_nanos(Nanos::of(offset).0)),
+        )
     }
 
     fn starting(&self, start: Option<Instant>) -> Self {
-        ManualClock { hands: Arc::clone(&self.hands), start: start.unwrap_or(self.start) }
+        ManualClock {
+            hands: Arc::clone(&self.hands),
+            start: start.unwrap_or(self.start),
+        }
     }
 
     /// Moves the clock to this many nanoseconds; never backwards.
     fn move_to(&self, elapsed: Nanos) {
         // Release: see `advance`.
-        self.hands.elapsed.fetch_max(elapsed.min(END).0, Ordering::Release);
+        self.hands
+            .elapsed
+            .fetch_max(elapsed.min(END).0, Ordering::Release);
         self.wake();
     }
 
@@ -356,6 +379,8 @@ impl Default for ManualClock {
 impl fmt::Debug for ManualClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let elapsed = Duration::from_nanos(self.elapsed().0);
-        f.debug_struct("ManualClock").field("elapsed", &elapsed).finish()
+        f.debug_struct("ManualClock")
+            .field("elapsed", &elapsed)
+            .finish()
     }
 }

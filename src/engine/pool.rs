@@ -56,7 +56,10 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
         for (ordinal, shard) in (0..).zip(set) {
             shard.serve(context, source, ordinal, wheel_size);
         }
-        Shards { set, context: Arc::clone(context) }
+        Shards {
+            set,
+            context: Arc::clone(context),
+        }
     }
 
     pub(crate) fn any(&self, ordinal: usize) -> Option<&dyn AnyShard> {
@@ -67,7 +70,11 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
         let mut pool = POOL.lock();
         let pooled = pool.entry((TypeId::of::<Shard<T, X>>(), count));
         let pooled = pooled.or_insert_with(|| Box::new(Vec::<&'static Set<T, X>>::new()));
-        change(pooled.downcast_mut().expect("a vector of the type that it is filed under"))
+        change(
+            pooled
+                .downcast_mut()
+                .expect("a vector of the type that it is filed under"),
+        )
     }
 }
 

@@ -51,7 +51,10 @@ enum Step {
 
 impl Engine {
     pub(crate) fn new(context: Arc<TimerContext>) -> Self {
-        Engine { context, sources: Sources::default() }
+        Engine {
+            context,
+            sources: Sources::default(),
+        }
     }
 
     /// Takes turns until something has expired, or `timeout` has passed. Returns how much has
@@ -79,8 +82,12 @@ impl Engine {
 
     /// Flushes everything that is due now, until `limit` tasks have expired. Returns their number.
     fn turn(&self, limit: usize) -> usize {
-        let TimerContext { time, delay_queue, .. } = &*self.context;
-        let Some(mut turn) = Turn::begin(&self.context) else { return 0 };
+        let TimerContext {
+            time, delay_queue, ..
+        } = &*self.context;
+        let Some(mut turn) = Turn::begin(&self.context) else {
+            return 0;
+        };
         let mut total = 0;
         loop {
             match self.step(&mut turn) {
@@ -107,7 +114,9 @@ impl Engine {
 
     /// Flushes a batch of the first shard that no other thread holds, and hands it over.
     fn step(&self, turn: &mut Turn<'_>) -> Step {
-        let TimerContext { time, delay_queue, .. } = &*self.context;
+        let TimerContext {
+            time, delay_queue, ..
+        } = &*self.context;
         let mut busy = Vec::new();
         loop {
             // Timers that became due since the turn began come before far ones.
@@ -126,7 +135,9 @@ impl Engine {
                 TurnAction::End => return Step::Done,
             };
             // The source has gone, and has offered that nothing is pending.
-            let Some(source) = self.sources.get(shard.source) else { continue };
+            let Some(source) = self.sources.get(shard.source) else {
+                continue;
+            };
             if let Some(expired) = source.flush(shard.ordinal as usize, turn) {
                 return Step::Flushed(expired);
             }
@@ -143,7 +154,9 @@ impl Engine {
     /// changes.
     pub(crate) fn listen(&self, number: u64, waker: &Waker) -> Awaited {
         self.trim_until_due();
-        let TimerContext { time, delay_queue, .. } = &*self.context;
+        let TimerContext {
+            time, delay_queue, ..
+        } = &*self.context;
         let (awaited, unused) = delay_queue.listen(time, number, Arc::new(waker.clone()));
         drop(unused);
         awaited
@@ -152,24 +165,34 @@ impl Engine {
     /// Removes buckets of cancelled timers from the front, unless something is due: a turn removes
     /// them too.
     fn trim_until_due(&self) {
-        let TimerContext { time, delay_queue, .. } = &*self.context;
+        let TimerContext {
+            time, delay_queue, ..
+        } = &*self.context;
         while !delay_queue.is_due(time.present()) && self.trim() {}
     }
 
     /// Removes cancelled timers from the front of the first shard. Does bounded work, and returns
     /// whether there may be more.
     fn trim(&self) -> bool {
-        let Some(ShardId { source, ordinal, .. }) = self.context.delay_queue.first() else {
+        let Some(ShardId {
+            source, ordinal, ..
+        }) = self.context.delay_queue.first()
+        else {
             return false;
         };
         let source = self.sources.get(source);
-        let shard = source.as_ref().and_then(|source| source.shard(ordinal as usize));
+        let shard = source
+            .as_ref()
+            .and_then(|source| source.shard(ordinal as usize));
         shard.is_some_and(AnyShard::trim)
     }
 
     pub(crate) fn next_expiration(&self) -> Option<Instant> {
         let time = &self.context.time;
-        Some(time.instant_of_tick(self.next_tick()?).max(time.clock.now()))
+        Some(
+            time.instant_of_tick(self.next_tick()?)
+                .max(time.clock.now()),
+        )
     }
 
     fn next_tick(&self) -> Option<Tick> {
@@ -179,11 +202,17 @@ impl Engine {
 
     pub(crate) fn len(&self) -> usize {
         let sources = self.sources.all();
-        sources.values().flat_map(|source| source.shards()).map(AnyShard::len).sum()
+        sources
+            .values()
+            .flat_map(|source| source.shards())
+            .map(AnyShard::len)
+            .sum()
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let TimerContext { name, delay_queue, .. } = &*self.context;
+        let TimerContext {
+            name, delay_queue, ..
+        } = &*self.context;
         let mut stats = self.sources.stats();
         stats.name = name.to_string();
         let panicked = self.context.panicked.load(Ordering::Relaxed);
@@ -196,7 +225,9 @@ impl Engine {
         let mut snapshot = Snapshot::new(shards);
         let now: Nanos = self.context.time.now();
         for source in self.sources.all().values() {
-            source.shards().for_each(|shard| shard.snapshot(&mut snapshot, now));
+            source
+                .shards()
+                .for_each(|shard| shard.snapshot(&mut snapshot, now));
         }
         snapshot
     }
@@ -208,7 +239,10 @@ impl Engine {
     }
 
     pub(crate) fn assert_invariants(&self) {
-        self.sources.all().values().for_each(|source| source.assert_invariants());
+        self.sources
+            .all()
+            .values()
+            .for_each(|source| source.assert_invariants());
     }
 }
 
@@ -221,7 +255,11 @@ impl OnClock for Engine {
 
     fn next(&self) -> Option<Nanos> {
         // Nested deeper, `advance_clock` expires nothing.
-        let tick = if Turn::is_nested_too_deep() { None } else { self.next_tick() };
+        let tick = if Turn::is_nested_too_deep() {
+            None
+        } else {
+            self.next_tick()
+        };
         tick.map(|tick| self.context.time.elapsed_at(tick))
     }
 
@@ -300,7 +338,9 @@ impl Reaper {
             }
             report::event!(debug, timer = name, "the reaper has stopped");
         })?;
-        Ok(Reaper { thread: Mutex::new(Some(thread)) })
+        Ok(Reaper {
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// Waits until the thread of a stopped timer has ended. Does not wait on any reaper's thread.

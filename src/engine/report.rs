@@ -38,7 +38,13 @@ fn report_panic(timer: Option<&str>, panic: Box<dyn Any + Send>) {
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let text = text.unwrap_or("not a string");
     let thread = thread::current();
-    event!(error, timer = timer, thread = thread.name(), panic = text, "a timer's task panicked");
+    event!(
+        error,
+        timer = timer,
+        thread = thread.name(),
+        panic = text,
+        "a timer's task panicked"
+    );
     discard(panic);
 }
 
@@ -56,10 +62,14 @@ fn discard(mut panic: Box<dyn Any + Send>) {
 
 /// Calls user code that belongs to no particular timer; contains and reports its panic.
 pub(crate) fn catch_panic<R>(code: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(None, panic)).ok()
+    catch_unwind(AssertUnwindSafe(code))
+        .map_err(|panic| report_panic(None, panic))
+        .ok()
 }
 
 /// Calls user code for the timer of this name; contains and reports its panic.
 pub(crate) fn catch_panic_of<R>(timer: &str, code: impl FnOnce() -> R) -> Option<R> {
-    catch_unwind(AssertUnwindSafe(code)).map_err(|panic| report_panic(Some(timer), panic)).ok()
+    catch_unwind(AssertUnwindSafe(code))
+        .map_err(|panic| report_panic(Some(timer), panic))
+        .ok()
 }

@@ -57,7 +57,15 @@ impl TimerContext {
     pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
         let (delay_queue, pending) = (CachePadded::default(), CachePadded::default());
         let (panicked, expired) = (AtomicU64::new(0), AtomicU64::new(0));
-        TimerContext { name, time, delay_queue, max_pending, pending, panicked, expired }
+        TimerContext {
+            name,
+            time,
+            delay_queue,
+            max_pending,
+            pending,
+            panicked,
+            expired,
+        }
     }
 
     /// Wakes the futures and loops that drive the timer. The caller holds no lock, because wakers
@@ -134,7 +142,9 @@ impl<T, X: Extra> Shard<T, X> {
             offered: First::NEVER,
             closed: true,
         };
-        Shard { state: HotMutex::new(state) }
+        Shard {
+            state: HotMutex::new(state),
+        }
     }
 
     pub(crate) fn serve(
@@ -166,7 +176,11 @@ impl<T, X: Extra> Shard<T, X> {
         state.closed = true;
         state.wheel.restart(idle_wheel());
         let context = state.context.take();
-        let extra = if state.extra.is_empty() { mem::take(&mut state.extra) } else { X::default() };
+        let extra = if state.extra.is_empty() {
+            mem::take(&mut state.extra)
+        } else {
+            X::default()
+        };
         drop(state);
         drop((context, extra)); // Not under the lock: callers of old handles need not wait.
     }
@@ -262,13 +276,27 @@ impl<T, X> Shard<T, X> {
         let was_free = state.is_some();
         // The remains of a source that goes are not flushed, but counted as cancelled.
         if let Some(mut state) = state.filter(|state| state.id.is_some()) {
-            let TurnStart { tick: limit, number: turn } = turn;
+            let TurnStart {
+                tick: limit,
+                number: turn,
+            } = turn;
             let present = now(&state.context);
             let before = state.wheel.len();
-            flush(&mut state, Flush { limit, turn, present, batch: BATCH }, &mut expired);
+            flush(
+                &mut state,
+                Flush {
+                    limit,
+                    turn,
+                    present,
+                    batch: BATCH,
+                },
+                &mut expired,
+            );
             // Counted before it is handed over: a running task is always in the count.
             if let Some(context) = &state.context {
-                context.expired.fetch_add(expired.len() as u64, Ordering::Relaxed);
+                context
+                    .expired
+                    .fetch_add(expired.len() as u64, Ordering::Relaxed);
             }
             // Under the same lock: an entry that is gone has given its permit back.
             state.release_permits(before - state.wheel.len());
@@ -288,22 +316,28 @@ impl<T, X> Shard<T, X> {
     /// Closes the shard and takes out the pending entries, chunk by chunk.
     pub(crate) fn drain(&self) -> impl Iterator<Item = (Nanos, T)> {
         self.close();
-        (0..).map_while(|chunk| self.lock_chunk(chunk).map(|state| (chunk, state))).flat_map(
-            |(chunk, mut state)| {
+        (0..)
+            .map_while(|chunk| self.lock_chunk(chunk).map(|state| (chunk, state)))
+            .flat_map(|(chunk, mut state)| {
                 let mut drained = Vec::new();
-                state.wheel.drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
+                state
+                    .wheel
+                    .drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
                 state.release_permits(drained.len());
                 Self::offer_and_release(state);
                 drained
-            },
-        )
+            })
     }
 }
 
 impl<T, X> ShardState<T, X> {
     #[inline]
     pub(crate) fn open_context(&self) -> Option<&Arc<TimerContext>> {
-        if self.closed { None } else { self.context.as_ref() }
+        if self.closed {
+            None
+        } else {
+            self.context.as_ref()
+        }
     }
 
     /// Takes a permit for another entry. An entry that can be refused never exceeds the limit, not
@@ -312,9 +346,13 @@ impl<T, X> ShardState<T, X> {
     #[inline]
     pub(crate) fn admit(&self, limit: Limit) -> Result<(), Refusal> {
         let context = self.open_context().ok_or(Refusal::Closed)?;
-        let Some(max) = context.max_pending else { return Ok(()) };
+        let Some(max) = context.max_pending else {
+            return Ok(());
+        };
         let one_more = |pending| (pending < max || limit == Limit::Exceed).then_some(pending + 1);
-        let taken = context.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        let taken = context
+            .pending
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         taken.map(|_| ()).map_err(|_| Refusal::Full)
     }
 
@@ -473,7 +511,9 @@ impl<T, X> ShardState<T, X> {
 #[inline]
 fn now(context: &Option<Arc<TimerContext>>) -> Nanos {
     // A thread that adds or moves something has found the shard open.
-    context.as_ref().map_or(Nanos::default(), |context| context.time.now())
+    context
+        .as_ref()
+        .map_or(Nanos::default(), |context| context.time.now())
 }
 
 pub(crate) trait AnyShard {
@@ -502,7 +542,9 @@ pub(crate) trait AnyShard {
 impl<T, X> AnyShard for Shard<T, X> {
     fn trim(&self) -> bool {
         // Waiting for a busy shard does not pay.
-        let Some(mut state) = self.try_lock_often() else { return false };
+        let Some(mut state) = self.try_lock_often() else {
+            return false;
+        };
         let more = state.wheel.trim();
         Self::offer_and_release(state);
         more

@@ -65,9 +65,19 @@ impl<'a> Turn<'a> {
     pub(crate) fn begin(context: &'a TimerContext) -> Option<Self> {
         let start = context.delay_queue.begin_turn(context.time.present())?;
         TURNS.with(|turns| turns.set(turns.get() + 1));
-        let seeded = context.time.clock.as_manual().filter(|clock| clock.is_seeded());
+        let seeded = context
+            .time
+            .clock
+            .as_manual()
+            .filter(|clock| clock.is_seeded());
         let (deferred, tick) = (Vec::new(), start.tick);
-        Some(Turn { start, has_cascaded: false, seeded, deferred, tick })
+        Some(Turn {
+            start,
+            has_cascaded: false,
+            seeded,
+            deferred,
+            tick,
+        })
     }
 
     pub(crate) fn is_nested_too_deep() -> bool {
@@ -89,7 +99,9 @@ impl<'a> Turn<'a> {
     /// Hands over what was deferred, in the order of the seed, unless the `next` flush is of the
     /// same tick. Returns whether there was anything.
     pub(crate) fn hand_over_deferred(&mut self, next: Tick) -> bool {
-        let Some(clock) = self.seeded.filter(|_| self.tick != next) else { return false };
+        let Some(clock) = self.seeded.filter(|_| self.tick != next) else {
+            return false;
+        };
         self.tick = next;
         let mut deferred = mem::take(&mut self.deferred);
         let was_any = !deferred.is_empty();
@@ -163,9 +175,13 @@ impl Sources {
 
     /// Removes a source, in whose shards only what somebody still holds may be left.
     pub(crate) fn remove(&self, number: u64) {
-        let Some(source) = self.get(number) else { return };
+        let Some(source) = self.get(number) else {
+            return;
+        };
         let mut counters = Counters::default();
-        source.shards().for_each(|shard| shard.detach(&mut counters));
+        source
+            .shards()
+            .for_each(|shard| shard.detach(&mut counters));
         let mut list = self.list.lock();
         list.departed.absorb(&counters);
         Arc::make_mut(&mut list.sources).remove(&number);
@@ -185,7 +201,10 @@ impl Sources {
         let mut counted = Vec::new();
         for (number, source) in &*self.all() {
             let mut counters = Counters::default();
-            let pending = source.shards().map(|shard| shard.count(&mut counters)).sum();
+            let pending = source
+                .shards()
+                .map(|shard| shard.count(&mut counters))
+                .sum();
             source.count(&mut stats);
             counted.push((*number, counters, pending));
         }

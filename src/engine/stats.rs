@@ -74,11 +74,27 @@ impl Stats {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: added {}, pending {}", self.name, self.added, self.pending)?;
-        writeln!(f, "cancelled {}, rescheduled {}", self.cancelled, self.rescheduled)?;
+        writeln!(
+            f,
+            "{}: added {}, pending {}",
+            self.name, self.added, self.pending
+        )?;
+        writeln!(
+            f,
+            "cancelled {}, rescheduled {}",
+            self.cancelled, self.rescheduled
+        )?;
         writeln!(f, "expired {}, cascaded {}", self.expired, self.cascaded)?;
-        let Stats { refused, dropped, panicked, .. } = self;
-        writeln!(f, "refused {refused}, of these dropped {dropped}, panicked {panicked}")?;
+        let Stats {
+            refused,
+            dropped,
+            panicked,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "refused {refused}, of these dropped {dropped}, panicked {panicked}"
+        )?;
         writeln!(f, "returned {}, wakeups {}", self.returned, self.wakeups)?;
         write!(f, "lateness {}", self.lateness)
     }
@@ -109,7 +125,10 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn new(shards: usize) -> Self {
-        Snapshot { levels: Vec::new(), shards }
+        Snapshot {
+            levels: Vec::new(),
+            shards,
+        }
     }
 
     pub(crate) fn absorb<T>(&mut self, wheel: &TimingWheel<T>, now: Nanos) {
@@ -132,8 +151,14 @@ impl Snapshot {
     fn level(&mut self, level: usize, tick: Nanos, wheel_size: usize) -> &mut LevelSnapshot {
         let tick = Duration::from_nanos(tick.0);
         let key = |row: &LevelSnapshot| (row.tick, row.wheel_size);
-        let at = self.levels.partition_point(|row| key(row) < (tick, wheel_size));
-        if self.levels.get(at).is_none_or(|row| key(row) != (tick, wheel_size)) {
+        let at = self
+            .levels
+            .partition_point(|row| key(row) < (tick, wheel_size));
+        if self
+            .levels
+            .get(at)
+            .is_none_or(|row| key(row) != (tick, wheel_size))
+        {
             let row = LevelSnapshot {
                 level,
                 tick,
@@ -186,11 +211,25 @@ impl fmt::Debug for LevelSnapshot {
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>5} {:>12} {:>8} {:>12}  next", "level", "tick", "armed", "entries")?;
+        write!(
+            f,
+            "{:>5} {:>12} {:>8} {:>12}  next",
+            "level", "tick", "armed", "entries"
+        )?;
         for level in &self.levels {
-            let LevelSnapshot { level, tick, armed_buckets, entries, next_expiration, .. } = level;
+            let LevelSnapshot {
+                level,
+                tick,
+                armed_buckets,
+                entries,
+                next_expiration,
+                ..
+            } = level;
             let tick = format!("{tick:.1?}");
-            write!(f, "\n{level:>5} {tick:>12} {armed_buckets:>8} {entries:>12}  ")?;
+            write!(
+                f,
+                "\n{level:>5} {tick:>12} {armed_buckets:>8} {entries:>12}  "
+            )?;
             match next_expiration {
                 Some(next) => write!(f, "in {next:.1?}")?,
                 None => write!(f, "-")?,
@@ -208,7 +247,11 @@ mod tests {
     #[test]
     fn no_slot_is_farther_ahead_than_the_wheel_is_large() {
         let mut wheel = TimingWheel::new(TickLength::new(1), 4, Tick(1_000), Nanos::NEVER);
-        let due = Due { deadline: Nanos(1_003), tick: Tick(1_003), present: None };
+        let due = Due {
+            deadline: Nanos(1_003),
+            tick: Tick(1_003),
+            present: None,
+        };
         let (_, reference) = wheel.insert(due, ());
         wheel.file(reference, due, || Nanos(1_000));
         let mut snapshot = Snapshot::new(1);

@@ -99,7 +99,9 @@ impl Listener {
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener").field("timer", &self.engine.context.name).finish_non_exhaustive()
+        f.debug_struct("Listener")
+            .field("timer", &self.engine.context.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -156,7 +158,10 @@ impl<T: Send + 'static> Timer<T> {
     /// the timer. Several such futures, a reaper and [`advance_clock`](Self::advance_clock) may
     /// drive a timer at the same time.
     pub fn drive<F: FnMut(Instant) -> S, S: Future>(&self, sleep_until: F) -> Drive<F, S> {
-        Drive { listener: self.listener(), alarm: Alarm::new(sleep_until) }
+        Drive {
+            listener: self.listener(),
+            alarm: Alarm::new(sleep_until),
+        }
     }
 }
 
@@ -192,7 +197,9 @@ impl<F: FnMut(Instant) -> S, S: Future> Future for Drive<F, S> {
 
 impl<F, S> fmt::Debug for Drive<F, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drive").field("listener", &self.listener).finish_non_exhaustive()
+        f.debug_struct("Drive")
+            .field("listener", &self.listener)
+            .finish_non_exhaustive()
     }
 }
 

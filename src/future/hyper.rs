@@ -19,11 +19,17 @@ use std::time::{Duration, Instant};
 /// a server on a [`ManualClock`](crate::ManualClock) keeps virtual time.
 impl<T: Send + 'static> rt::Timer for Timer<T> {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Unfailing { sleep: Timer::sleep(self, duration), reported: false })
+        Box::pin(Unfailing {
+            sleep: Timer::sleep(self, duration),
+            reported: false,
+        })
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Unfailing { sleep: Timer::sleep(self, deadline), reported: false })
+        Box::pin(Unfailing {
+            sleep: Timer::sleep(self, deadline),
+            reported: false,
+        })
     }
 
     fn now(&self) -> Instant {

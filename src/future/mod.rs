@@ -67,7 +67,10 @@ impl<T: Send + 'static> Timer<T> {
     /// # }).unwrap();
     /// ```
     pub fn timeout<F: Future>(&self, when: impl Into<When>, future: F) -> Timed<F> {
-        Timed { sleep: self.sleep(when), future: Some(future) }
+        Timed {
+            sleep: self.sleep(when),
+            future: Some(future),
+        }
     }
 
     /// Returns an interval whose first tick is due at once, and each later tick a `period` after
@@ -111,7 +114,11 @@ impl<F: Future> Future for Timed<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut timed = self.project();
         let mut poll = |context: &mut Context<'_>| {
-            timed.future.as_mut().as_pin_mut().map_or(Poll::Pending, |future| future.poll(context))
+            timed
+                .future
+                .as_mut()
+                .as_pin_mut()
+                .map_or(Poll::Pending, |future| future.poll(context))
         };
         let mut polled = poll(context).map(Ok);
         if polled.is_pending() {

@@ -59,19 +59,28 @@ impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(keys: &'a Keys<K, T>, hash: u64) -> Self {
         let (_holding, guard) = (Holding::begin(), Some(keys.of(hash).lock()));
-        Held { _holding, guard, key: None, context: &keys.shards.context }
+        Held {
+            _holding,
+            guard,
+            key: None,
+            context: &keys.shards.context,
+        }
     }
 }
 
 impl<K: Eq, T> Held<'_, K, T> {
     #[inline]
     pub(crate) fn see(&self) -> &KeyState<K, T> {
-        self.guard.as_ref().expect("it is there until this is dropped")
+        self.guard
+            .as_ref()
+            .expect("it is there until this is dropped")
     }
 
     #[inline]
     pub(crate) fn state(&mut self) -> &mut KeyState<K, T> {
-        self.guard.as_mut().expect("it is there until this is dropped")
+        self.guard
+            .as_mut()
+            .expect("it is there until this is dropped")
     }
 }
 
@@ -131,7 +140,10 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
     /// Returns a reference to the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        self.held.key.as_ref().expect("it is there until the task is added")
+        self.held
+            .key
+            .as_ref()
+            .expect("it is there until the task is added")
     }
 
     /// Adds a task for the key, which expires at `when`. Returns the task that it replaces, if the
@@ -146,7 +158,11 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
         task: impl IntoTask<T>,
     ) -> Result<Option<T>, AddError<T>> {
         let entry = TimerEntry::new(when, task);
-        let VacantEntry { mut held, hash, found } = self;
+        let VacantEntry {
+            mut held,
+            hash,
+            found,
+        } = self;
         let (due, mut key) = (held.context.time.due(entry.when()), held.key.take());
         let added = held.state().put(hash, found, due, &mut key, entry);
         held.key = key;
@@ -156,7 +172,9 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
 
 impl<K: Eq, T> fmt::Debug for OccupiedEntry<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OccupiedEntry").field("deadline", &self.deadline()).finish_non_exhaustive()
+        f.debug_struct("OccupiedEntry")
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
     }
 }
 

@@ -184,8 +184,17 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
                 keys.keep(spread(&own, &key), key, entry);
             }
         });
-        let make = |shards, closures| Arc::new(Keys { shards, closures, on_expired });
-        KeyedTimer { registered: Registered::new(timer.closures(), make), hasher }
+        let make = |shards, closures| {
+            Arc::new(Keys {
+                shards,
+                closures,
+                on_expired,
+            })
+        };
+        KeyedTimer {
+            registered: Registered::new(timer.closures(), make),
+            hasher,
+        }
     }
 
     /// Returns the entry of a key, to look at it and change it in one step. No other thread can
@@ -334,7 +343,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         K: Borrow<Q>,
     {
         let present = self.now();
-        self.find_also_due(key).filter(|entry| !entry.held.see().is_due(entry.index, present))
+        self.find_also_due(key)
+            .filter(|entry| !entry.held.see().is_due(entry.index, present))
     }
 
     /// Returns a clone of a key's task, made under the lock of the key's shard; `None` if the key
@@ -391,7 +401,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         K: Borrow<Q>,
     {
         let when = when.into(); // The caller's code runs without the lock.
-        let Some(mut entry) = self.find(key) else { return false };
+        let Some(mut entry) = self.find(key) else {
+            return false;
+        };
         let is_wanted = wanted(entry.get(), entry.deadline());
         if is_wanted {
             entry.touch(when);
@@ -451,7 +463,10 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
                 continue;
             };
             let mut visited = false;
-            for at in state.keys_of(chunk).filter(|at| !state.is_due(at.index, present)) {
+            for at in state
+                .keys_of(chunk)
+                .filter(|at| !state.is_due(at.index, present))
+            {
                 visited = true;
                 let Keyed { key, task, .. } = state.at(at.index);
                 visit(key, task, state.deadline(at.index));
@@ -473,7 +488,11 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// Checks every internal structure and panics if one is broken: for tests.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.keys().shards.set.iter().for_each(|shard| shard.lock().assert_keys());
+        self.keys()
+            .shards
+            .set
+            .iter()
+            .for_each(|shard| shard.lock().assert_keys());
     }
 
     #[inline]
@@ -506,7 +525,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         let (mut due, hash) = (self.due(when), self.hash(key));
         let present = *due.present.get_or_insert_with(|| self.now());
         let mut state = self.keys().of(hash).lock();
-        let found = state.find(hash, key).filter(|index| !state.is_due(*index, present));
+        let found = state
+            .find(hash, key)
+            .filter(|index| !state.is_due(*index, present));
         let Some(index) = found else { return false };
         change(&mut state, index, due);
         Shard::release(state);
@@ -533,7 +554,10 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
 
 impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: Clone> Clone for KeyedTimer<K, T, S> {
     fn clone(&self) -> Self {
-        KeyedTimer { registered: Arc::clone(&self.registered), hasher: self.hasher.clone() }
+        KeyedTimer {
+            registered: Arc::clone(&self.registered),
+            hasher: self.hasher.clone(),
+        }
     }
 }
 
@@ -558,7 +582,10 @@ mod tests {
         let (listed, former) = (Arc::clone(gone.keys()), set(&gone));
         drop(gone);
         let next = keyed();
-        assert!(set(&next) != former, "somebody may still close, count or flush it");
+        assert!(
+            set(&next) != former,
+            "somebody may still close, count or flush it"
+        );
         drop(listed);
         assert!(set(&keyed()) == former, "it was given back");
     }

@@ -48,13 +48,14 @@ pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
 
 impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        self.closures.flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
-            state.flush(flush, |index, at, Keyed { key, task, hash }| {
-                index.remove(hash, |index| *index == at.index);
-                let keys = Arc::clone(&self);
-                tasks.push(Task::new(move || (keys.on_expired)(&keys, key, task)));
-            });
-        })
+        self.closures
+            .flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
+                state.flush(flush, |index, at, Keyed { key, task, hash }| {
+                    index.remove(hash, |index| *index == at.index);
+                    let keys = Arc::clone(&self);
+                    tasks.push(Task::new(move || (keys.on_expired)(&keys, key, task)));
+                });
+            })
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
@@ -66,7 +67,10 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     }
 
     fn assert_invariants(&self) {
-        self.shards.set.iter().for_each(|shard| shard.lock().assert_invariants(|_| true));
+        self.shards
+            .set
+            .iter()
+            .for_each(|shard| shard.lock().assert_invariants(|_| true));
     }
 }
 
@@ -93,7 +97,9 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
         let mut all = Vec::new();
         for shard in self.shards.set.iter() {
             for chunk in 0.. {
-                let Some(mut state) = shard.lock_chunk(chunk) else { break };
+                let Some(mut state) = shard.lock_chunk(chunk) else {
+                    break;
+                };
                 let keys: Vec<_> = state.keys_of(chunk).collect();
                 let cancelled = keys.into_iter().filter_map(|at| state.cancel_key(at.index));
                 let cancelled: Vec<_> = cancelled.collect();
@@ -112,7 +118,9 @@ impl<K: Eq, T> KeyState<K, T> {
     where
         K: Borrow<Q>,
     {
-        self.extra.find(hash as u32, |index| self.at(*index).key.borrow() == key).copied()
+        self.extra
+            .find(hash as u32, |index| self.at(*index).key.borrow() == key)
+            .copied()
     }
 
     /// Adds a task for a key, or replaces its task at `found`. Takes the key only if it is new: no
@@ -128,13 +136,21 @@ impl<K: Eq, T> KeyState<K, T> {
     ) -> Result<Option<T>, AddError<T>> {
         if let Some(index) = found.filter(|_| !self.is_closed()) {
             self.move_to(index, due);
-            return Ok(Some(mem::replace(&mut self.at_mut(index).task, entry.into_task())));
+            return Ok(Some(mem::replace(
+                &mut self.at_mut(index).task,
+                entry.into_task(),
+            )));
         }
         if let Err(refusal) = self.admit(Limit::Keep) {
             // If the shard is closed, also for a key that is there.
             return Err(AddError::of(refusal, entry));
         }
-        self.add_key(hash, due, key.take().expect("it is there until then"), entry.into_task());
+        self.add_key(
+            hash,
+            due,
+            key.take().expect("it is there until then"),
+            entry.into_task(),
+        );
         Ok(None)
     }
 
@@ -179,7 +195,11 @@ impl<K: Eq, T> KeyState<K, T> {
         for (_, own) in self.extra.0.iter() {
             let item = self.at(*own);
             let is_meant = |other: &u32| self.at(*other).key == item.key;
-            assert_eq!(self.extra.find(item.hash, is_meant), Some(own), "found by its key");
+            assert_eq!(
+                self.extra.find(item.hash, is_meant),
+                Some(own),
+                "found by its key"
+            );
         }
         assert_eq!(self.extra.0.len(), self.len(), "every key is found");
     }

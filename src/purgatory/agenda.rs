@@ -41,7 +41,10 @@ pub(crate) struct Nesting<'a> {
 pub(crate) fn enter<R>(call: impl FnOnce(&Nesting<'_>) -> R) -> R {
     STATE.with(|state| {
         let before = state.replace(state.get().max(ACTIVE));
-        call(&Nesting { state, is_outermost: before == IDLE })
+        call(&Nesting {
+            state,
+            is_outermost: before == IDLE,
+        })
     })
 }
 
@@ -67,7 +70,12 @@ impl Nesting<'_> {
 
     #[cold]
     fn work_off_all(&self) {
-        let next = || AGENDA.try_with(|it| it.borrow_mut().pop_front()).ok().flatten();
+        let next = || {
+            AGENDA
+                .try_with(|it| it.borrow_mut().pop_front())
+                .ok()
+                .flatten()
+        };
         while let Some(Item { act, .. }) = next() {
             // A panic of a key's drop must not lose the items after it.
             catch_panic(|| act(self));
@@ -95,7 +103,10 @@ pub(crate) fn queue(item: Item) {
     match item {
         None => STATE.with(|state| state.set(QUEUED)),
         // A thread so near its end has no storage.
-        Some(item) => (item.act)(&Nesting { state: &Cell::new(ACTIVE), is_outermost: true }),
+        Some(item) => (item.act)(&Nesting {
+            state: &Cell::new(ACTIVE),
+            is_outermost: true,
+        }),
     }
 }
 
@@ -109,8 +120,10 @@ fn len() -> usize {
 fn drop_triggers(first: usize) {
     let _dropped = AGENDA.try_with(|agenda| {
         let mut agenda = agenda.borrow_mut();
-        let (triggers, callbacks): (Vec<_>, Vec<_>) =
-            agenda.split_off(first).into_iter().partition(|item| item.is_trigger);
+        let (triggers, callbacks): (Vec<_>, Vec<_>) = agenda
+            .split_off(first)
+            .into_iter()
+            .partition(|item| item.is_trigger);
         agenda.extend(callbacks);
         triggers // Dropped where the agenda may be used again.
     });

@@ -50,7 +50,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
                         begun = state.begin(&mut added);
                     }
                     if let Ok(id) = begun {
-                        added.spots.set(number, state.extra.watchers.push(hash, key, id));
+                        added
+                            .spots
+                            .set(number, state.extra.watchers.push(hash, key, id));
                     }
                 });
                 if begun.is_err() {
@@ -146,7 +148,10 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
     /// Checks an operation. Returns how the check ends it; `None` if its condition is false.
     #[inline]
     pub(crate) fn condition(&self, operation: &mut O, is: EndedBy) -> Option<EndedBy> {
-        match self.nesting.check(|| self.panics.catch(|| operation.try_complete())) {
+        match self
+            .nesting
+            .check(|| self.panics.catch(|| operation.try_complete()))
+        {
             Some(false) => None,
             Some(true) => Some(is),
             None => Some(EndedBy::Panicked),

@@ -137,10 +137,16 @@ where
         let shared = Arc::new(HotMutex::new(Outcome::default()));
         let operation = FutureOperation {
             condition: Box::new(condition),
-            end: End { waited: Waited::Cancelled, shared: Arc::clone(&shared) },
+            end: End {
+                waited: Waited::Cancelled,
+                shared: Arc::clone(&shared),
+            },
         };
         let watch = self.try_complete_else_watch(operation, timeout, keys)?;
-        Ok(Wait { shared, _pending: watch.pending().map(Pending::cancel_on_drop) })
+        Ok(Wait {
+            shared,
+            _pending: watch.pending().map(Pending::cancel_on_drop),
+        })
     }
 }
 
@@ -171,7 +177,9 @@ impl<K: Eq + Clone + Send + 'static> Drop for Wait<K> {
 
 impl fmt::Debug for FutureOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FutureOperation").field("waited", &self.end.waited).finish_non_exhaustive()
+        f.debug_struct("FutureOperation")
+            .field("waited", &self.end.waited)
+            .finish_non_exhaustive()
     }
 }
 

@@ -98,7 +98,10 @@ where
 {
     /// Creates an empty purgatory as [`new`](Self::new) does, but hashes its keys with `hasher`.
     pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
-        Purgatory { registered: Registered::new(timer.closures(), OperationSource::new), hasher }
+        Purgatory {
+            registered: Registered::new(timer.closures(), OperationSource::new),
+            hasher,
+        }
     }
 
     /// Completes an operation if its condition holds; otherwise watches it on `keys` for at most
@@ -158,7 +161,10 @@ where
     /// Returns the purgatory's counters. Locks each shard once.
     pub fn stats(&self) -> Stats {
         let panicked = self.source().panics.count.load(Ordering::Relaxed);
-        let mut stats = Stats { panicked, ..Stats::default() };
+        let mut stats = Stats {
+            panicked,
+            ..Stats::default()
+        };
         for shard in self.set() {
             let state = shard.lock();
             let ended = |by: EndedBy| state.extra.ended[by as usize];
@@ -348,7 +354,9 @@ where
     /// purgatory.
     #[doc(hidden)]
     pub fn assert_invariants(&self) {
-        self.set().iter().for_each(|shard| shard.lock().assert_operations());
+        self.set()
+            .iter()
+            .for_each(|shard| shard.lock().assert_operations());
     }
 
     /// Queues a check of `key`'s operations, for a call from an operation's code.
@@ -360,21 +368,41 @@ where
         let (set, hash) = (self.set(), self.hash(key));
         let shard = &set[shard_of(hash, set.len())];
         // A borrowed key cannot be cloned: a visit names the key's queue instead.
-        let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else { return };
+        let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else {
+            return;
+        };
         // Keeps the shards from serving another purgatory meanwhile.
         let source = Arc::clone(self.source());
         let act = move |nesting: &Nesting<'_>| {
-            let call = Call { set, panics: &source.panics, nesting };
-            visit(shard, |it| it.visit_again(named), limit, |batch| call.check_all(batch));
+            let call = Call {
+                set,
+                panics: &source.panics,
+                nesting,
+            };
+            visit(
+                shard,
+                |it| it.visit_again(named),
+                limit,
+                |batch| call.check_all(batch),
+            );
         };
-        queue(Item { is_trigger: true, act: Box::new(act) });
+        queue(Item {
+            is_trigger: true,
+            act: Box::new(act),
+        });
     }
 
     /// Makes a call that may run operations' code.
     #[inline]
     fn call<R>(&self, act: impl FnOnce(&Call<'_, K, O>) -> R) -> R {
         let panics = &self.source().panics;
-        enter(|nesting| act(&Call { set: self.set(), panics, nesting }))
+        enter(|nesting| {
+            act(&Call {
+                set: self.set(),
+                panics,
+                nesting,
+            })
+        })
     }
 
     /// Calls `see` with the operations that are watched on a key now; see [`visit`].
@@ -467,7 +495,10 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     pub fn force_complete(&self) -> bool {
         let (set, key, mut spots) = (self.set, self.id.key, Spots::NONE);
         let (claimed, panics) = with(set, self.id, |state| {
-            (state.claim(key, EndedBy::Forced, &mut spots), state.extra.panics.clone())
+            (
+                state.claim(key, EndedBy::Forced, &mut spots),
+                state.extra.panics.clone(),
+            )
         });
         leave(set, &spots);
         match (claimed, panics) {
@@ -514,7 +545,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn touch(&self, when: impl Into<When>) -> bool {
-        with(self.set, self.id, |state| state.touch(self.id.key, when.into()))
+        with(self.set, self.id, |state| {
+            state.touch(self.id.key, when.into())
+        })
     }
 
     /// Returns a guard that cancels the operation when dropped, for example with its connection.
@@ -578,7 +611,10 @@ where
     O: DelayedOperation,
 {
     fn clone(&self) -> Self {
-        Purgatory { registered: Arc::clone(&self.registered), hasher: self.hasher.clone() }
+        Purgatory {
+            registered: Arc::clone(&self.registered),
+            hasher: self.hasher.clone(),
+        }
     }
 }
 

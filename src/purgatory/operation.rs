@@ -190,7 +190,15 @@ impl fmt::Display for Stats {
             "completed {} at once, {} by trigger, {} by force",
             self.completed_at_once, self.completed_by_trigger, self.completed_by_force
         )?;
-        let Stats { expired, cancelled, panicked, .. } = self;
-        write!(f, "expired {expired}, cancelled {cancelled}, panicked {panicked}")
+        let Stats {
+            expired,
+            cancelled,
+            panicked,
+            ..
+        } = self;
+        write!(
+            f,
+            "expired {expired}, cancelled {cancelled}, panicked {panicked}"
+        )
     }
 }

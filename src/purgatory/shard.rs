@@ -36,7 +36,11 @@ pub(crate) struct Operations<K> {
 
 impl<K> Default for Operations<K> {
     fn default() -> Self {
-        Operations { watchers: Watchers::default(), ended: Default::default(), panics: None }
+        Operations {
+            watchers: Watchers::default(),
+            ended: Default::default(),
+            panics: None,
+        }
     }
 }
 
@@ -68,7 +72,11 @@ pub(crate) struct Added {
 
 impl Added {
     pub(crate) fn new(due: Due, keys: usize) -> Self {
-        Added { due, reference: Reference::default(), spots: Spots::of(keys) }
+        Added {
+            due,
+            reference: Reference::default(),
+            spots: Spots::of(keys),
+        }
     }
 }
 
@@ -85,7 +93,11 @@ pub(crate) fn with<K, O, R>(
 #[inline]
 pub(crate) fn leave<K: Eq + Clone, O>(set: OperationSet<K, O>, spots: &Spots) {
     for spot in spots.made(1) {
-        set[usize::from(spot.shard)].lock().extra.watchers.remove(spot);
+        set[usize::from(spot.shard)]
+            .lock()
+            .extra
+            .watchers
+            .remove(spot);
     }
 }
 
@@ -108,11 +120,20 @@ pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
     for (ordinal, shard) in (0..).zip(set) {
         // Nothing can be added any more.
         for chunk in 0.. {
-            let Some(state) = shard.lock_chunk(chunk) else { break };
+            let Some(state) = shard.lock_chunk(chunk) else {
+                break;
+            };
             let keys: Vec<_> = state.keys_of(chunk).collect();
             drop(state);
             for key in keys {
-                let claimed = claim(set, Id { shard: ordinal, key }, EndedBy::Cancelled);
+                let claimed = claim(
+                    set,
+                    Id {
+                        shard: ordinal,
+                        key,
+                    },
+                    EndedBy::Cancelled,
+                );
                 pending.extend(claimed.into_operation());
             }
         }
@@ -148,10 +169,16 @@ pub(crate) fn visit<K: Eq + Clone, O>(
 impl<K: Eq + Clone, O> OperationsState<K, O> {
     pub(crate) fn begin(&mut self, added: &mut Added) -> Result<Id, Refusal> {
         self.admit(Limit::Keep)?;
-        let record = Record { spots: Spots::NONE, state: OperationState::adding() };
+        let record = Record {
+            spots: Spots::NONE,
+            state: OperationState::adding(),
+        };
         let (key, reference) = self.insert(added.due, record);
         added.reference = reference;
-        Ok(Id { shard: self.extra.watchers.shard, key })
+        Ok(Id {
+            shard: self.extra.watchers.shard,
+            key,
+        })
     }
 
     pub(crate) fn operation(&mut self, key: Key) -> Option<&mut OperationState<O>> {
@@ -182,7 +209,9 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         }
         let record = self.at_mut(key.index);
         let next = record.state.release(operation, may_check, !is_closed);
-        let Next::LetGo { leaves_check } = next else { return next };
+        let Next::LetGo { leaves_check } = next else {
+            return next;
+        };
         if let Some(added) = added {
             self.settle(key.index, added);
             self.file(added.reference, added.due);
@@ -196,7 +225,9 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Ends an operation that no thread holds; otherwise its holder ends it. Stores spots as
     /// [`finish`](Self::finish) does.
     pub(crate) fn claim(&mut self, key: Key, wants: EndedBy, spots: &mut Spots) -> Cancel<O> {
-        let Some(operation) = self.operation(key) else { return Cancel::Finished };
+        let Some(operation) = self.operation(key) else {
+            return Cancel::Finished;
+        };
         let claimed = operation.end(wants);
         if let Cancel::Cancelled(_) = claimed {
             self.finish(key, wants, spots);
@@ -214,15 +245,20 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     }
 
     pub(crate) fn is_pending(&mut self, key: Key) -> bool {
-        self.operation(key).is_some_and(|operation| !operation.is_sealed())
+        self.operation(key)
+            .is_some_and(|operation| !operation.is_sealed())
     }
 
     /// Extends a deadline, unless the time is up or the end is decided.
     pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
-        let Some(context) = self.open_context() else { return false };
+        let Some(context) = self.open_context() else {
+            return false;
+        };
         let due = context.time.due(when);
         let now = due.present.unwrap_or_else(|| context.time.now());
-        let Some(Record { state, .. }) = self.get(key) else { return false };
+        let Some(Record { state, .. }) = self.get(key) else {
+            return false;
+        };
         let is_waiting = state.is_filed() && !state.is_sealed();
         let awaits_check = state.awaits_check();
         if !is_waiting || self.deadline_at(key.index) <= now {
@@ -266,7 +302,10 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     pub(crate) fn assert_operations(&self) {
         self.extra.watchers.assert_invariants();
         self.assert_invariants(|record| {
-            assert!(record.spots.made(0).next().is_some(), "who waits has entries");
+            assert!(
+                record.spots.made(0).next().is_some(),
+                "who waits has entries"
+            );
             record.state.is_filed()
         });
     }
@@ -301,7 +340,10 @@ impl Panics {
             return self.call(operation, by);
         }
         let panics = Arc::clone(self);
-        queue(Item { is_trigger: false, act: Box::new(move |_| panics.call(operation, by)) });
+        queue(Item {
+            is_trigger: false,
+            act: Box::new(move |_| panics.call(operation, by)),
+        });
     }
 
     fn call<O: DelayedOperation>(&self, mut operation: O, by: EndedBy) {

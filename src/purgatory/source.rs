@@ -45,11 +45,19 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
                 task_closures.push(Arc::new(move |key| {
                     let _ = &padding;
                     if let Some(source) = source.upgrade() {
-                        source.run_task(Id { shard: ordinal, key: Key::from_bits(key) });
+                        source.run_task(Id {
+                            shard: ordinal,
+                            key: Key::from_bits(key),
+                        });
                     }
                 }) as SharedClosure);
             }
-            OperationSource { shards, closures, panics, task_closures }
+            OperationSource {
+                shards,
+                closures,
+                panics,
+                task_closures,
+            }
         })
     }
 
@@ -61,23 +69,31 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
         leave(set, &spots);
         enter(|nesting| match by {
             EndedBy::Expired => panics.conclude(nesting, operation, by),
-            _ => drop(Call { set, panics, nesting }.check(id, operation, by, None, |_| ())),
+            _ => drop(
+                Call {
+                    set,
+                    panics,
+                    nesting,
+                }
+                .check(id, operation, by, None, |_| ()),
+            ),
         });
     }
 }
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSource<K, O> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
-        self.closures.flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
-            let is_closed = state.is_closed();
-            state.flush_in_place(flush, |key, record, is_due| {
-                // After a shutdown nothing expires any more.
-                if record.state.flushed(is_due) && !is_closed {
-                    let closure = Arc::clone(&self.task_closures[ordinal]);
-                    tasks.push(Task::on_run_or_drop(closure, key.to_bits()));
-                }
-            });
-        })
+        self.closures
+            .flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
+                let is_closed = state.is_closed();
+                state.flush_in_place(flush, |key, record, is_due| {
+                    // After a shutdown nothing expires any more.
+                    if record.state.flushed(is_due) && !is_closed {
+                        let closure = Arc::clone(&self.task_closures[ordinal]);
+                        tasks.push(Task::on_run_or_drop(closure, key.to_bits()));
+                    }
+                });
+            })
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
@@ -93,7 +109,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSo
 
     fn assert_invariants(&self) {
         for shard in self.shards.set {
-            shard.lock().assert_invariants(|record| record.state.is_filed());
+            shard
+                .lock()
+                .assert_invariants(|record| record.state.is_filed());
         }
     }
 }

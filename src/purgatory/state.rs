@@ -65,7 +65,10 @@ pub(crate) enum Next<O> {
 impl<O> OperationState<O> {
     /// Creates the state of an operation that is held by the adding thread.
     pub(crate) fn adding() -> Self {
-        OperationState { operation: None, word: ADDING }
+        OperationState {
+            operation: None,
+            word: ADDING,
+        }
     }
 
     /// Returns the operation for a check; if another thread holds it, leaves the check to that
@@ -108,7 +111,11 @@ impl<O> OperationState<O> {
         if let Some(operation) = self.operation.take() {
             return Cancel::Cancelled(operation);
         }
-        self.word |= if wants == EndedBy::Forced { FORCED } else { CANCELLED };
+        self.word |= if wants == EndedBy::Forced {
+            FORCED
+        } else {
+            CANCELLED
+        };
         Cancel::Deferred
     }
 
@@ -128,7 +135,9 @@ impl<O> OperationState<O> {
         self.word &= !ADDING;
         let leaves = asked && may_leave && self.word & CHECK == 0;
         self.word |= if leaves { CHECK } else { 0 };
-        Next::LetGo { leaves_check: leaves && self.word & DUE == 0 }
+        Next::LetGo {
+            leaves_check: leaves && self.word & DUE == 0,
+        }
     }
 
     /// Returns how the operation ends: as its holder `wants`, or as was requested since. A cancel

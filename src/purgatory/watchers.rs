@@ -104,7 +104,13 @@ pub(crate) struct Spot {
 impl<K> Default for Watchers<K> {
     fn default() -> Self {
         let queues = KeyTable(HashTable::new());
-        Watchers { shard: 0, queues, blocks: Slab::new(), number: 0, len: 0 }
+        Watchers {
+            shard: 0,
+            queues,
+            blocks: Slab::new(),
+            number: 0,
+            len: 0,
+        }
     }
 }
 
@@ -115,9 +121,17 @@ impl<K: Eq + Clone> Watchers<K> {
         let make = || {
             let key = key.clone();
             *number = number.wrapping_add(1);
-            Queue { number: *number, key, end: FULL, first: NONE, last: NONE }
+            Queue {
+                number: *number,
+                key,
+                end: FULL,
+                first: NONE,
+                last: NONE,
+            }
         };
-        let queue = self.queues.find_or_insert(hash, |queue| queue.key == *key, make);
+        let queue = self
+            .queues
+            .find_or_insert(hash, |queue| queue.key == *key, make);
         if queue.end % STRIDE == FULL {
             queue.append(hash, &mut self.blocks);
         }
@@ -128,7 +142,11 @@ impl<K: Eq + Clone> Watchers<K> {
         block.live |= 1 << slot;
         self.len += 1;
         let slot = NonZeroU8::new(slot).unwrap_or(NonZeroU8::MIN);
-        Spot { shard: self.shard, slot, block: queue.last }
+        Spot {
+            shard: self.shard,
+            slot,
+            block: queue.last,
+        }
     }
 
     #[inline]
@@ -145,7 +163,9 @@ impl<K: Eq + Clone> Watchers<K> {
     fn forget(&mut self, block: u32) {
         let QueueName { hash, number } = self.blocks.at(block).queue;
         let is_own = |queue: &Queue<K>| queue.number == number;
-        let Some(queue) = self.queues.find_mut(hash, is_own) else { return };
+        let Some(queue) = self.queues.find_mut(hash, is_own) else {
+            return;
+        };
         queue.forget(block, &mut self.blocks);
         if queue.first == NONE {
             drop(self.queues.remove(hash, is_own));
@@ -161,8 +181,16 @@ impl<K: Eq + Clone> Watchers<K> {
         let hash = hash as u32;
         let queue = self.queues.find(hash, |queue| queue.key.borrow() == key)?;
         let block = self.blocks.key_at(queue.first)?;
-        let name = QueueName { hash, number: queue.number };
-        Some(Visit { queue: name, block, from: 0, until: queue.end })
+        let name = QueueName {
+            hash,
+            number: queue.number,
+        };
+        Some(Visit {
+            queue: name,
+            block,
+            from: 0,
+            until: queue.end,
+        })
     }
 
     /// Begins a new visit of the queue that another visit has named.
@@ -177,7 +205,10 @@ impl<K: Eq + Clone> Watchers<K> {
         let QueueName { hash, number } = visit.queue;
         let mut index = visit.block.index;
         if self.blocks.get(visit.block).is_none() {
-            index = self.queues.find(hash, |queue| queue.number == number)?.first;
+            index = self
+                .queues
+                .find(hash, |queue| queue.number == number)?
+                .first;
         }
         for _ in 0..BATCH {
             visit.block = self.blocks.key_at(index)?;
@@ -209,15 +240,25 @@ impl<K: Eq + Clone> Watchers<K> {
         let (mut len, mut blocks) = (0, 0);
         for (hash, queue) in self.queues.0.iter() {
             let found = self.queues.find(*hash, |other| other.key == queue.key);
-            assert!(found.is_some_and(|found| std::ptr::eq(found, queue)), "found by its key");
+            assert!(
+                found.is_some_and(|found| std::ptr::eq(found, queue)),
+                "found by its key"
+            );
             assert!(queue.first != NONE, "a key without entries is forgotten");
-            let name = QueueName { hash: *hash, number: queue.number };
+            let name = QueueName {
+                hash: *hash,
+                number: queue.number,
+            };
             let (mut previous, mut index) = (NONE, queue.first);
             while index != NONE {
                 let block = self.blocks.at(index);
                 assert!((block.queue, block.previous) == (name, previous));
                 assert!(block.live != 0, "an empty block goes");
-                let used = if index == queue.last { queue.end % STRIDE } else { FULL };
+                let used = if index == queue.last {
+                    queue.end % STRIDE
+                } else {
+                    FULL
+                };
                 assert!(block.live >> used <= 1, "no entry behind the used slots");
                 blocks += 1;
                 len += block.live.count_ones() as usize;
@@ -233,10 +274,26 @@ impl<K> Queue<K> {
     #[inline(never)]
     fn append(&mut self, hash: u32, blocks: &mut Slab<Block, 32>) {
         let (start, previous) = (NonZeroU64::MIN.saturating_add(self.end), self.last);
-        let queue = QueueName { hash, number: self.number };
-        let nobody = Id { shard: 0, key: Key { index: 0, generation: 0 } };
+        let queue = QueueName {
+            hash,
+            number: self.number,
+        };
+        let nobody = Id {
+            shard: 0,
+            key: Key {
+                index: 0,
+                generation: 0,
+            },
+        };
         let entries = [nobody; BLOCK as usize];
-        let block = Block { start, live: 0, queue, previous, next: NONE, entries };
+        let block = Block {
+            start,
+            live: 0,
+            queue,
+            previous,
+            next: NONE,
+            entries,
+        };
         (self.last, self.end) = (blocks.insert(block, 0).index, start.get());
         match previous {
             NONE => self.first = self.last,
@@ -269,12 +326,20 @@ pub(crate) enum Spots {
 const FEW: usize = 3;
 
 impl Spots {
-    const VACANT: Spot = Spot { shard: 0, slot: NonZeroU8::MAX, block: NONE };
+    const VACANT: Spot = Spot {
+        shard: 0,
+        slot: NonZeroU8::MAX,
+        block: NONE,
+    };
     pub(crate) const NONE: Spots = Spots::Few([Self::VACANT; FEW]);
 
     #[inline]
     pub(crate) fn of(keys: usize) -> Self {
-        if keys <= FEW { Spots::NONE } else { Spots::Many(vec![Self::VACANT; keys].into()) }
+        if keys <= FEW {
+            Spots::NONE
+        } else {
+            Spots::Many(vec![Self::VACANT; keys].into())
+        }
     }
 
     #[inline]
@@ -292,7 +357,11 @@ impl Spots {
             Spots::Few(spots) => &spots[..],
             Spots::Many(spots) => spots,
         };
-        spots.iter().skip(from).copied().take_while(|spot| spot.block != NONE)
+        spots
+            .iter()
+            .skip(from)
+            .copied()
+            .take_while(|spot| spot.block != NONE)
     }
 }
 

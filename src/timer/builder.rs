@@ -72,7 +72,11 @@ impl Timer<Task> {
             clock: SystemClock.into(),
             lost_on_refused: false,
         };
-        TimerBuilder { options, executor: Box::new(Inline), on_refused: None }
+        TimerBuilder {
+            options,
+            executor: Box::new(Inline),
+            on_refused: None,
+        }
     }
 }
 
@@ -145,7 +149,11 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// unless `RUST_MIN_STACK` says otherwise. Put a task of more than some kilobytes into a `Box`.
     pub fn executor<U: Send + 'static>(mut self, executor: impl Executor<U>) -> TimerBuilder<U> {
         self.options.lost_on_refused |= self.on_refused.is_some();
-        TimerBuilder { options: self.options, executor: Box::new(executor), on_refused: None }
+        TimerBuilder {
+            options: self.options,
+            executor: Box::new(executor),
+            on_refused: None,
+        }
     }
 
     /// Sets what happens to an expired task that the executor refuses. Default: it is dropped with
@@ -177,8 +185,15 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 
     fn make(self, with_reaper: bool) -> Result<Timer<T>, BuildError> {
-        let Options { name, tick, wheel_size, shards, max_pending, clock, lost_on_refused } =
-            self.options;
+        let Options {
+            name,
+            tick,
+            wheel_size,
+            shards,
+            max_pending,
+            clock,
+            lost_on_refused,
+        } = self.options;
         if lost_on_refused {
             return Err(BuildError::OnRefused);
         }
@@ -191,7 +206,11 @@ impl<T: Send + 'static> TimerBuilder<T> {
             return Err(BuildError::WheelSize);
         }
         let is_manual = clock.as_manual().is_some();
-        let shards = shards.unwrap_or(if is_manual { 1 } else { 2 * parallelism().min(2048) });
+        let shards = shards.unwrap_or(if is_manual {
+            1
+        } else {
+            2 * parallelism().min(2048)
+        });
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
         }
@@ -204,14 +223,24 @@ impl<T: Send + 'static> TimerBuilder<T> {
             clock.add(timer);
         }
         let tasks = Tasks::register(&engine, shards, wheel_size, self.executor, self.on_refused);
-        let own = (&tasks as &dyn Any).downcast_ref::<Arc<Tasks<Task>>>().cloned();
+        let own = (&tasks as &dyn Any)
+            .downcast_ref::<Arc<Tasks<Task>>>()
+            .cloned();
         let closures = own.unwrap_or_else(|| {
             Tasks::register(&engine, shards, wheel_size, Box::new(Inline), None)
         });
         let sleeps = Sleeps::register(&engine, shards, wheel_size);
         let reaper = with_reaper.then(|| Reaper::start(&engine)).transpose();
         let reaper = reaper.map_err(BuildError::Thread)?;
-        Ok(Timer { base: Arc::new(Base { engine, reaper, closures, sleeps }), tasks })
+        Ok(Timer {
+            base: Arc::new(Base {
+                engine,
+                reaper,
+                closures,
+                sleeps,
+            }),
+            tasks,
+        })
     }
 }
 

@@ -41,7 +41,10 @@ impl<T> TimerEntry<T> {
     /// Creates an entry whose task expires at `when`: after a `Duration`, at an `Instant` of the
     /// timer's clock, or [never](When::Never).
     pub fn new(when: impl Into<When>, task: impl IntoTask<T>) -> Self {
-        TimerEntry { when: when.into(), task: task.into_task() }
+        TimerEntry {
+            when: when.into(),
+            task: task.into_task(),
+        }
     }
 
     /// Creates an entry whose task expires `delay` after it is added; zero means at once.

@@ -137,7 +137,11 @@ pub enum BuildError {
 impl BuildError {
     /// Checks the name of a thread: `std` panics on a NUL.
     pub(crate) fn check_name(name: &str) -> Result<(), BuildError> {
-        if name.contains('\0') { Err(BuildError::Name) } else { Ok(()) }
+        if name.contains('\0') {
+            Err(BuildError::Name)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -154,7 +154,11 @@ pub struct Batch<'a, T> {
 
 impl<'a, T> Batch<'a, T> {
     pub(crate) fn new(tasks: Drain<'a, T>) -> Self {
-        Batch { tasks, refused: Vec::new(), added: Vec::new() }
+        Batch {
+            tasks,
+            refused: Vec::new(),
+            added: Vec::new(),
+        }
     }
 
     /// Gives the timer an entry, usually with a task of the batch that repeats. The timer adds it
@@ -187,7 +191,10 @@ impl<T> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (left, refused) = (self.tasks.len(), self.refused.len());
         let mut batch = f.debug_struct("Batch");
-        batch.field("left", &left).field("refused", &refused).finish_non_exhaustive()
+        batch
+            .field("left", &left)
+            .field("refused", &refused)
+            .finish_non_exhaustive()
     }
 }
 
@@ -241,7 +248,9 @@ impl<R> Returns for fn() -> R {
 impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor<T> for F {
     /// Refuses the task of an entry to be added: only a batch can take that.
     fn execute(&self, task: T) -> Result<(), T> {
-        self(task).into_result()?.map_or(Ok(()), |entry| Err(entry.into_task()))
+        self(task)
+            .into_result()?
+            .map_or(Ok(()), |entry| Err(entry.into_task()))
     }
 
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
@@ -342,7 +351,13 @@ impl<T: Send + 'static> Worker<T> {
         };
         let builder = thread::Builder::new().name(name.to_owned());
         let thread = Some(builder.spawn(run).map_err(BuildError::Thread)?);
-        Ok(Worker { queue: Some(queue), queued, panicked, capacity, thread })
+        Ok(Worker {
+            queue: Some(queue),
+            queued,
+            panicked,
+            capacity,
+            thread,
+        })
     }
 }
 
@@ -358,10 +373,12 @@ impl<T: Send + 'static> Executor<T> for Worker<T> {
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
         let wanted = batch.len();
         let mut fits = 0;
-        let _ = self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| {
-            fits = wanted.min(self.capacity.saturating_sub(queued));
-            Some(queued + fits)
-        });
+        let _ = self
+            .queued
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |queued| {
+                fits = wanted.min(self.capacity.saturating_sub(queued));
+                Some(queued + fits)
+            });
         if let Some(queue) = self.queue.as_ref().filter(|_| fits != 0) {
             // Cannot fail: the thread contains every panic, and ends when the queue is dropped.
             let _ = queue.send(batch.by_ref().take(fits).collect());
@@ -387,6 +404,9 @@ impl<T> Drop for Worker<T> {
 impl<T> fmt::Debug for Worker<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queued = self.queued.load(Ordering::Relaxed);
-        f.debug_struct("Worker").field("queued", &queued).field("capacity", &self.capacity).finish()
+        f.debug_struct("Worker")
+            .field("queued", &queued)
+            .field("capacity", &self.capacity)
+            .finish()
     }
 }

@@ -170,7 +170,8 @@ impl<T: Send + 'static> Timer<T> {
         delay: Duration,
         task: impl IntoTask<T>,
     ) -> Result<Timeout<T>, AddError<T>> {
-        self.tasks.add(When::After(delay), task.into_task(), Limit::Keep)
+        self.tasks
+            .add(When::After(delay), task.into_task(), Limit::Keep)
     }
 
     /// Adds a timer that expires at `deadline`, a time of the timer's clock: [`add`](Self::add) of
@@ -191,7 +192,8 @@ impl<T: Send + 'static> Timer<T> {
     /// ```
     #[inline]
     pub fn at(&self, deadline: Instant, task: impl IntoTask<T>) -> Result<Timeout<T>, AddError<T>> {
-        self.tasks.add(When::At(deadline), task.into_task(), Limit::Keep)
+        self.tasks
+            .add(When::At(deadline), task.into_task(), Limit::Keep)
     }
 
     /// Expires all due timers, and returns the number of expired tasks. If no timer is due, waits
@@ -244,7 +246,10 @@ impl<T: Send + 'static> Timer<T> {
         let engine = &self.base.engine;
         // On a manual clock no time passes.
         let is_manual = engine.context.time.clock.as_manual().is_some();
-        engine.advance_clock(if is_manual { Duration::ZERO } else { timeout }, limit.max(1))
+        engine.advance_clock(
+            if is_manual { Duration::ZERO } else { timeout },
+            limit.max(1),
+        )
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a
@@ -354,13 +359,19 @@ impl<T: Send + 'static> Timer<T> {
     /// `shutdown` of the timer drops the closures. `shutdown` of the closures leaves the timer's
     /// tasks for the timer's own `shutdown`.
     pub fn closures(&self) -> Timer {
-        Timer { base: Arc::clone(&self.base), tasks: Arc::clone(&self.base.closures) }
+        Timer {
+            base: Arc::clone(&self.base),
+            tasks: Arc::clone(&self.base.closures),
+        }
     }
 
     /// Returns a reference to the timer that does not keep it alive.
     #[must_use]
     pub fn downgrade(&self) -> WeakTimer<T> {
-        WeakTimer { base: Arc::downgrade(&self.base), tasks: Arc::downgrade(&self.tasks) }
+        WeakTimer {
+            base: Arc::downgrade(&self.base),
+            tasks: Arc::downgrade(&self.tasks),
+        }
     }
 
     /// Checks every internal structure and panics if one is broken: for tests in which no other
@@ -393,19 +404,28 @@ impl<T: Send + 'static> WeakTimer<T> {
     /// Returns the timer, unless its last clone was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
-        Some(Timer { base: self.base.upgrade()?, tasks: self.tasks.upgrade()? })
+        Some(Timer {
+            base: self.base.upgrade()?,
+            tasks: self.tasks.upgrade()?,
+        })
     }
 }
 
 impl<T: Send + 'static> Clone for Timer<T> {
     fn clone(&self) -> Self {
-        Timer { base: Arc::clone(&self.base), tasks: Arc::clone(&self.tasks) }
+        Timer {
+            base: Arc::clone(&self.base),
+            tasks: Arc::clone(&self.tasks),
+        }
     }
 }
 
 impl<T: Send + 'static> Clone for WeakTimer<T> {
     fn clone(&self) -> Self {
-        WeakTimer { base: Weak::clone(&self.base), tasks: Weak::clone(&self.tasks) }
+        WeakTimer {
+            base: Weak::clone(&self.base),
+            tasks: Weak::clone(&self.tasks),
+        }
     }
 }
 
@@ -419,6 +439,8 @@ impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
 /// [`Entry`](crate::keyed::Entry) that the same thread holds.
 impl<T: Send + 'static> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("Timer")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
     }
 }

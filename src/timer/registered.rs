@@ -62,18 +62,28 @@ impl<S: Source + 'static> Registered<S> {
         timer: Timer,
         make: impl FnOnce(Shards<T, X>, Closures) -> Arc<S>,
     ) -> Arc<Self> {
-        let Engine { context, sources, .. } = &*timer.base.engine;
+        let Engine {
+            context, sources, ..
+        } = &*timer.base.engine;
         // In virtual time no hash decides an order, unless the timer has several shards. In models
         // threads meet in several.
         let is_manual = context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
         let is_single = is_manual && timer.tasks.shards.set.len() == 1;
-        let count = if is_single { 1 } else { shards_for(parallelism()) };
+        let count = if is_single {
+            1
+        } else {
+            shards_for(parallelism())
+        };
         let (number, source) = sources.register(|number| {
             let shards = Shards::new(context, number, count, WHEEL_SIZE);
             let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Spare::default());
             make(shards, Closures { tasks, spare })
         });
-        Arc::new(Registered { timer, number, source })
+        Arc::new(Registered {
+            timer,
+            number,
+            source,
+        })
     }
 }
 
@@ -98,10 +108,20 @@ mod tests {
         let own = Arc::clone(&task);
         timer.after(Duration::ZERO, move || drop(own)).unwrap();
         let mut turn = Turn::begin(&timer.base.engine.context).unwrap();
-        let gone = Closures { tasks: Weak::new(), spare: Spare::default() };
-        let flushed = gone.flush(&timer.tasks.shards.set[0], &mut turn, |state, flush, tasks| {
-            state.flush(flush, |_, _, task| tasks.push(task));
-        });
-        assert_eq!((flushed, timer.len(), Arc::strong_count(&task)), (Some(0), 0, 1));
+        let gone = Closures {
+            tasks: Weak::new(),
+            spare: Spare::default(),
+        };
+        let flushed = gone.flush(
+            &timer.tasks.shards.set[0],
+            &mut turn,
+            |state, flush, tasks| {
+                state.flush(flush, |_, _, task| tasks.push(task));
+            },
+        );
+        assert_eq!(
+            (flushed, timer.len(), Arc::strong_count(&task)),
+            (Some(0), 0, 1)
+        );
     }
 }

@@ -86,10 +86,16 @@ impl Sleeps {
             let home = |ordinal| {
                 let shard = Shard::new();
                 shard.serve(context, source, ordinal, wheel_size);
-                Arc::new(CachePadded::new(Home { context: Arc::clone(context), shard }))
+                Arc::new(CachePadded::new(Home {
+                    context: Arc::clone(context),
+                    shard,
+                }))
             };
             let homes = (0..shards as u32).map(home).collect();
-            Arc::new(Sleeps { homes, spare: Spare::default() })
+            Arc::new(Sleeps {
+                homes,
+                spare: Spare::default(),
+            })
         };
         engine.sources.register(make).1
     }
@@ -97,7 +103,11 @@ impl Sleeps {
     pub(crate) fn sleep(&self, when: When) -> Sleep {
         let home = &self.homes[home() & (self.homes.len() - 1)];
         let due = home.context.time.due(when);
-        Sleep { home: Arc::clone(home), deadline: due.deadline, stage: Stage::of(when, due) }
+        Sleep {
+            home: Arc::clone(home),
+            deadline: due.deadline,
+            stage: Stage::of(when, due),
+        }
     }
 
     /// Wakes all sleeps, once the shards are closed. Returns their number.
@@ -119,21 +129,24 @@ impl Source for Sleeps {
         let flush = |state: &mut ShardState<Waker, ()>, flush, wakers: &mut Vec<Waker>| {
             state.flush(flush, |_, _, waker| wakers.push(waker));
         };
-        home.shard.flush_and_hand_over(turn.start, &self.spare, flush, |wakers| {
-            let count = wakers.len();
-            let later = |waker| -> Box<dyn FnOnce()> {
-                let home = Arc::clone(home);
-                Box::new(move || home.wake(waker))
-            };
-            if !turn.defer(wakers, later) {
-                wakers.drain(..).for_each(|waker| home.wake(waker));
-            }
-            count
-        })
+        home.shard
+            .flush_and_hand_over(turn.start, &self.spare, flush, |wakers| {
+                let count = wakers.len();
+                let later = |waker| -> Box<dyn FnOnce()> {
+                    let home = Arc::clone(home);
+                    Box::new(move || home.wake(waker))
+                };
+                if !turn.defer(wakers, later) {
+                    wakers.drain(..).for_each(|waker| home.wake(waker));
+                }
+                count
+            })
     }
 
     fn shard(&self, ordinal: usize) -> Option<&dyn AnyShard> {
-        self.homes.get(ordinal).map(|home| &home.shard as &dyn AnyShard)
+        self.homes
+            .get(ordinal)
+            .map(|home| &home.shard as &dyn AnyShard)
     }
 
     fn assert_invariants(&self) {
@@ -187,7 +200,9 @@ impl Sleep {
         context: &Context<'_>,
         limit: Limit,
     ) -> Poll<Result<(), SleepError>> {
-        let TimerContext { time, delay_queue, .. } = &*self.home.context;
+        let TimerContext {
+            time, delay_queue, ..
+        } = &*self.home.context;
         let deadline = self.deadline;
         let now = match self.stage {
             // Reading the clock would cost a fifth of what a sleep costs that does not end.
@@ -201,7 +216,11 @@ impl Sleep {
             return Poll::Pending;
         }
         let waker = context.waker().clone();
-        let due = Due { deadline, tick: time.tick.ceil(deadline), present: Some(now) };
+        let due = Due {
+            deadline,
+            tick: time.tick.ceil(deadline),
+            present: Some(now),
+        };
         // Declared last, so released first: a refused waker is dropped without the lock.
         let mut state = self.home.shard.lock();
         match state.admit(limit) {
@@ -238,7 +257,9 @@ impl Sleep {
     /// Returns whether the sleep is pending and wakes this waker, from now on if not before: it
     /// keeps its place, even in a full timer.
     fn wakes(&self, waker: &Waker) -> bool {
-        let Stage::Added(key) = self.stage else { return false };
+        let Stage::Added(key) = self.stage else {
+            return false;
+        };
         match self.home.shard.lock().get(key) {
             Some(former) if !former.will_wake(waker) => {}
             former => return former.is_some(),
@@ -246,7 +267,9 @@ impl Sleep {
         // Cloned and dropped without the lock.
         let mut waker = waker.clone();
         let mut state = self.home.shard.lock();
-        let Some(former) = state.get_mut(key) else { return false };
+        let Some(former) = state.get_mut(key) else {
+            return false;
+        };
         mem::swap(former, &mut waker);
         true
     }
@@ -285,6 +308,9 @@ impl Drop for Sleep {
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (deadline, waits) = (self.deadline(), matches!(self.stage, Stage::Added(_)));
-        f.debug_struct("Sleep").field("deadline", &deadline).field("waiting", &waits).finish()
+        f.debug_struct("Sleep")
+            .field("deadline", &deadline)
+            .field("waiting", &waits)
+            .finish()
     }
 }

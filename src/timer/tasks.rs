@@ -45,7 +45,13 @@ impl<T: Send + 'static> Tasks<T> {
         let make = |number| {
             let shards = Shards::new(&engine.context, number, shards, wheel_size);
             let (refused, spare) = (AtomicU64::new(0), Spare::default());
-            Arc::new(Tasks { shards, executor, on_refused, refused, spare })
+            Arc::new(Tasks {
+                shards,
+                executor,
+                on_refused,
+                refused,
+                spare,
+            })
         };
         engine.sources.register(make).1
     }
@@ -111,7 +117,11 @@ impl<T: Send + 'static> Tasks<T> {
                 break;
             }
         }
-        let Batch { tasks: left, mut refused, added } = batch;
+        let Batch {
+            tasks: left,
+            mut refused,
+            added,
+        } = batch;
         refused.extend(left);
         for entry in added {
             // After a shutdown the entry is dropped here. A panic of that drop must not lose the
@@ -123,7 +133,8 @@ impl<T: Send + 'static> Tasks<T> {
         if refused.is_empty() {
             return;
         }
-        self.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);
+        self.refused
+            .fetch_add(refused.len() as u64, Ordering::Relaxed);
         let Some(on_refused) = &self.on_refused else {
             let tasks = refused.len();
             report::event!(
@@ -141,8 +152,12 @@ impl<T: Send + 'static> Tasks<T> {
 
     /// Takes all pending tasks out of closed shards, ordered by deadline.
     pub(crate) fn drain(&self) -> Vec<TimerEntry<T>> {
-        let mut pending: Vec<(Nanos, T)> =
-            self.shards.set.iter().flat_map(|shard| shard.drain()).collect();
+        let mut pending: Vec<(Nanos, T)> = self
+            .shards
+            .set
+            .iter()
+            .flat_map(|shard| shard.drain())
+            .collect();
         pending.sort_by_key(|(deadline, _)| *deadline);
         let time = &self.shards.context.time;
         let entry = |(deadline, task)| {
@@ -153,7 +168,11 @@ impl<T: Send + 'static> Tasks<T> {
 
     /// Drops all pending tasks. Returns their number.
     pub(crate) fn drop_pending(&self) -> u64 {
-        self.shards.set.iter().map(|shard| shard.drop_pending()).sum()
+        self.shards
+            .set
+            .iter()
+            .map(|shard| shard.drop_pending())
+            .sum()
     }
 }
 
@@ -184,6 +203,9 @@ impl<T: Send + 'static> Source for Tasks<T> {
     }
 
     fn assert_invariants(&self) {
-        self.shards.set.iter().for_each(|shard| shard.lock().assert_invariants(|_| true));
+        self.shards
+            .set
+            .iter()
+            .for_each(|shard| shard.lock().assert_invariants(|_| true));
     }
 }

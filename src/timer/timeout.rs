@@ -75,7 +75,10 @@ impl<T> Cancel<T> {
 
 impl<T: 'static> Timeout<T> {
     pub(crate) fn new(shard: &'static Shard<T>, key: Key) -> Self {
-        Timeout { shard, key: AtomicU64::new(key.to_bits()) }
+        Timeout {
+            shard,
+            key: AtomicU64::new(key.to_bits()),
+        }
     }
 
     /// Returns another handle of the timer. Each tells only whether it has cancelled it itself.
@@ -217,7 +220,9 @@ impl<T: 'static> Timeout<T> {
     /// timer is pending and its shard open.
     fn moved(&self, when: When, change: impl FnOnce(&mut ShardState<T, ()>, u32, Due)) -> bool {
         let (mut state, key) = (self.shard.lock(), self.key());
-        let Some(context) = state.open_context() else { return false };
+        let Some(context) = state.open_context() else {
+            return false;
+        };
         if state.get(key).is_none() {
             return false;
         }
@@ -231,7 +236,10 @@ impl<T: 'static> Timeout<T> {
 impl<T: 'static> fmt::Debug for Timeout<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cancelled = self.is_cancelled();
-        f.debug_struct("Timeout").field("key", &self.key()).field("cancelled", &cancelled).finish()
+        f.debug_struct("Timeout")
+            .field("key", &self.key())
+            .field("cancelled", &cancelled)
+            .finish()
     }
 }
 

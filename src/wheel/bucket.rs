@@ -36,7 +36,10 @@ pub(crate) struct Entry<T> {
 impl<T> Entry<T> {
     #[inline]
     pub(crate) fn new(deadline: Nanos, item: T) -> Self {
-        Entry { deadline: stored(deadline), item }
+        Entry {
+            deadline: stored(deadline),
+            item,
+        }
     }
 
     #[inline]
@@ -82,8 +85,14 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    pub(crate) const EMPTY: Self =
-        Bucket { first: NONE, last: NONE, len: 0, start: 0, end: BLOCK as u8, armed: false };
+    pub(crate) const EMPTY: Self = Bucket {
+        first: NONE,
+        last: NONE,
+        len: 0,
+        start: 0,
+        end: BLOCK as u8,
+        armed: false,
+    };
 
     /// The number of references, stale ones included.
     #[inline]
@@ -150,7 +159,11 @@ impl Bucket {
 
     #[inline]
     fn end_of_first(&self) -> usize {
-        if self.first == self.last { usize::from(self.end) } else { BLOCK }
+        if self.first == self.last {
+            usize::from(self.end)
+        } else {
+            BLOCK
+        }
     }
 
     #[inline]
@@ -167,7 +180,10 @@ impl Bucket {
         let next = blocks.tag(self.first).unwrap_or(NONE);
         blocks.release(self.first);
         if self.len == 0 {
-            *self = Bucket { armed: self.armed, ..Bucket::EMPTY };
+            *self = Bucket {
+                armed: self.armed,
+                ..Bucket::EMPTY
+            };
         } else {
             (self.first, self.start) = (next, 0);
         }
@@ -177,7 +193,11 @@ impl Bucket {
         let (mut index, mut start) = (self.first, usize::from(self.start));
         core::iter::from_fn(move || {
             let block = blocks.get(blocks.key_at(index)?)?;
-            let end = if index == self.last { usize::from(self.end) } else { BLOCK };
+            let end = if index == self.last {
+                usize::from(self.end)
+            } else {
+                BLOCK
+            };
             let references = block[start..end].iter().copied();
             (index, start) = (blocks.tag(index).unwrap_or(NONE), 0);
             Some(references)
@@ -187,9 +207,15 @@ impl Bucket {
 
     pub(crate) fn assert_invariants(&self, blocks: &Blocks) {
         assert_eq!(self.iter(blocks).count(), self.len());
-        assert_eq!((self.first == NONE, self.last == NONE), (self.len == 0, self.len == 0));
+        assert_eq!(
+            (self.first == NONE, self.last == NONE),
+            (self.len == 0, self.len == 0)
+        );
         let is_last = |index| blocks.tag(index) == Some(NONE);
-        assert!(self.len == 0 || is_last(self.last), "a block behind the last");
+        assert!(
+            self.len == 0 || is_last(self.last),
+            "a block behind the last"
+        );
     }
 }
 
@@ -241,18 +267,27 @@ impl Sweep {
                 // were left. The farthest first: stale references stay there the longest.
                 buckets.iter_mut().nth_back(self.nth)
             } else {
-                expirations.nth_waiting(self.nth).map(|first| &mut buckets[first.bucket as usize])
+                expirations
+                    .nth_waiting(self.nth)
+                    .map(|first| &mut buckets[first.bucket as usize])
             };
             let Some(bucket) = bucket else {
                 // mutants: only the pace, unless no round is thorough.
                 let is_thorough = !self.is_thorough && self.gain < 0;
-                *self = Sweep { is_thorough, ..Sweep::default() };
+                *self = Sweep {
+                    is_thorough,
+                    ..Sweep::default()
+                };
                 // mutants(*=): only the pace.
                 looks += 1;
                 continue;
             };
             // Fewer are left if the bucket was flushed since the last look.
-            let left = if self.left == 0 { bucket.len() } else { bucket.len().min(self.left) };
+            let left = if self.left == 0 {
+                bucket.len()
+            } else {
+                bucket.len().min(self.left)
+            };
             let before = bucket.len();
             bucket.take_front(blocks, left.min(STEP - looks), scratch);
             let taken = scratch.len();
@@ -303,12 +338,27 @@ mod tests {
         let round = buckets.len() / 4 * (EACH + 3);
         for _ in 0..2 * round.div_ceil(STEP) {
             let before = looks.get();
-            let found = sweep.step(&mut buckets, &mut blocks, &expirations, &mut scratch, is_live);
+            let found = sweep.step(
+                &mut buckets,
+                &mut blocks,
+                &expirations,
+                &mut scratch,
+                is_live,
+            );
             assert_eq!((found, scratch.len()), (0, 0));
             assert!(looks.get() - before <= STEP);
         }
         // The cheap round takes fewer steps: it passes no empty bucket.
-        assert!(looks.get() >= 2 * buckets.len() / 4 * EACH, "{} looks", looks.get());
-        assert!(buckets.iter().all(|bucket| [0, EACH].contains(&bucket.len())), "none is lost");
+        assert!(
+            looks.get() >= 2 * buckets.len() / 4 * EACH,
+            "{} looks",
+            looks.get()
+        );
+        assert!(
+            buckets
+                .iter()
+                .all(|bucket| [0, EACH].contains(&bucket.len())),
+            "none is lost"
+        );
     }
 }

@@ -97,7 +97,11 @@ impl Lateness {
     /// }
     /// ```
     pub fn bars(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let bars = self.bars.iter().enumerate().filter(|(_, count)| **count > 0);
+        let bars = self
+            .bars
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0);
         bars.map(|(bar, count)| (Duration::from_nanos(u64::MAX >> (63 - bar)), *count))
     }
 

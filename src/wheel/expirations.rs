@@ -44,7 +44,10 @@ impl Expirations {
     /// Moves the bucket that expires first to the cascading ones.
     pub(crate) fn begin_cascade(&mut self) {
         if let Some(Reverse(expiration)) = pop(&mut self.waiting) {
-            self.cascading.push(Reverse(Cascade { start: expiration.start, expiration }));
+            self.cascading.push(Reverse(Cascade {
+                start: expiration.start,
+                expiration,
+            }));
         }
     }
 
@@ -60,12 +63,21 @@ impl Expirations {
 
     /// Returns the nth waiting bucket, in no order that lasts.
     pub(crate) fn nth_waiting(&self, nth: usize) -> Option<Expiration> {
-        self.waiting.as_slice().get(nth).map(|Reverse(expiration)| *expiration)
+        self.waiting
+            .as_slice()
+            .get(nth)
+            .map(|Reverse(expiration)| *expiration)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Expiration> {
-        let cascading = self.cascading.iter().map(|Reverse(cascade)| cascade.expiration);
-        self.waiting.iter().map(|Reverse(expiration)| *expiration).chain(cascading)
+        let cascading = self
+            .cascading
+            .iter()
+            .map(|Reverse(cascade)| cascade.expiration);
+        self.waiting
+            .iter()
+            .map(|Reverse(expiration)| *expiration)
+            .chain(cascading)
     }
 }
 
@@ -80,7 +92,11 @@ pub(crate) struct First {
 }
 
 impl First {
-    pub(crate) const NEVER: Self = First { tick: Tick::NEVER, turn: 0, cascade: Tick::NEVER };
+    pub(crate) const NEVER: Self = First {
+        tick: Tick::NEVER,
+        turn: 0,
+        cascade: Tick::NEVER,
+    };
 }
 
 fn pop<T: Ord>(heap: &mut BinaryHeap<T>) -> Option<T> {

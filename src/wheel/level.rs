@@ -48,7 +48,9 @@ pub(crate) struct Expiration {
 /// takes no time, and level 0 may be flushed again and again.
 impl Ord for Expiration {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.tick.cmp(&other.tick).then(other.bucket.cmp(&self.bucket))
+        self.tick
+            .cmp(&other.tick)
+            .then(other.bucket.cmp(&self.bucket))
     }
 }
 
@@ -82,7 +84,11 @@ const PARTS: u32 = 1 << 12;
 impl Levels {
     pub(crate) fn of(size: usize) -> Self {
         let step = size.trailing_zeros() - 1;
-        Levels { size, step, inverse: PARTS.div_ceil(step) }
+        Levels {
+            size,
+            step,
+            inverse: PARTS.div_ceil(step),
+        }
     }
 
     #[inline(always)]
@@ -125,9 +131,17 @@ impl Levels {
     pub(crate) fn expiration(self, bucket: usize, tick: Tick) -> Expiration {
         let span = self.span_of(self.level_of(bucket));
         let start = tick.0 & !(span - 1);
-        let early = if span == 1 { 0 } else { span - (span >> self.step) };
+        let early = if span == 1 {
+            0
+        } else {
+            span - (span >> self.step)
+        };
         let tick = Tick(start.saturating_sub(early));
-        Expiration { tick, start: Tick(start), bucket: bucket as u32 }
+        Expiration {
+            tick,
+            start: Tick(start),
+            bucket: bucket as u32,
+        }
     }
 }
 
@@ -161,7 +175,17 @@ mod tests {
             let levels = Levels::of(size);
             for level in 1..64 / levels.step as usize {
                 let span = levels.span_of(level);
-                for current in [0, 1, 2, 3, 5, (1 << 42) - 1, 1 << 42, u64::MAX / 2, u64::MAX - 9] {
+                for current in [
+                    0,
+                    1,
+                    2,
+                    3,
+                    5,
+                    (1 << 42) - 1,
+                    1 << 42,
+                    u64::MAX / 2,
+                    u64::MAX - 9,
+                ] {
                     for slots in [1, 2, size as u64 / 2, size as u64 - 1] {
                         for edge in [-1, 0, 1] {
                             let ahead = slots.wrapping_mul(span).checked_add_signed(edge);

@@ -89,7 +89,11 @@ impl<T> LocalTimer<T> {
         let (now, wheel_size) = (now.min(Nanos::NEVER.0), round_size(wheel_size));
         // The caller counts in ticks, so a time and its tick are the same number.
         let wheel = TimingWheel::new(TickLength::new(1), wheel_size, Tick(now), Nanos::NEVER);
-        LocalTimer { wheel, now, expired: VecDeque::new() }
+        LocalTimer {
+            wheel,
+            now,
+            expired: VecDeque::new(),
+        }
     }
 
     /// Adds a task that expires at the tick `deadline`, or at the next [`advance`](Self::advance)
@@ -105,7 +109,11 @@ impl<T> LocalTimer<T> {
 
     fn due(&self, deadline: u64) -> Due {
         let deadline = Nanos(deadline).min(Nanos::NEVER);
-        Due { deadline, tick: Tick(deadline.0), present: Some(Nanos(self.now)) }
+        Due {
+            deadline,
+            tick: Tick(deadline.0),
+            present: Some(Nanos(self.now)),
+        }
     }
 
     /// Takes a task out before it expires. Returns `None` if the task is gone.
@@ -170,8 +178,13 @@ impl<T> LocalTimer<T> {
             if expiration.start.0 > until {
                 break;
             }
-            let entries = buckets.into_iter().flat_map(|bucket| self.wheel.entries_of(bucket));
-            first = first.into_iter().chain(entries).min_by_key(|(_, entry)| entry.deadline());
+            let entries = buckets
+                .into_iter()
+                .flat_map(|bucket| self.wheel.entries_of(bucket));
+            first = first
+                .into_iter()
+                .chain(entries)
+                .min_by_key(|(_, entry)| entry.deadline());
         }
         let (index, entry) = first?;
         let key = TimerKey(self.wheel.entries.key_at(index)?);
@@ -194,7 +207,11 @@ impl<T> LocalTimer<T> {
         }
         while self.wheel.trim() {}
         let First { tick, cascade, .. } = self.wheel.first();
-        let next = if cascade < Tick::NEVER { self.now } else { tick.0.max(self.now) };
+        let next = if cascade < Tick::NEVER {
+            self.now
+        } else {
+            tick.0.max(self.now)
+        };
         (next < u64::MAX).then_some(next)
     }
 
@@ -253,10 +270,19 @@ impl<T> LocalTimer<T> {
     fn flush(&mut self, batch: usize) -> bool {
         let (limit, present) = (Tick(self.now), Nanos(self.now));
         // Nothing is added while tasks are handed out, so one turn suffices.
-        let flush = Flush { limit, turn: 0, present, batch };
+        let flush = Flush {
+            limit,
+            turn: 0,
+            present,
+            batch,
+        };
         let hand_out = |key, entry: Entry<T>| {
             let deadline = entry.deadline().0;
-            self.expired.push_back(Popped { key: TimerKey(key), deadline, task: entry.item });
+            self.expired.push_back(Popped {
+                key: TimerKey(key),
+                deadline,
+                task: entry.item,
+            });
         };
         let was_due = self.wheel.flush(flush, hand_out);
         if !was_due {
@@ -271,7 +297,8 @@ impl<T> LocalTimer<T> {
         let left = self.expired.drain(..);
         let mut tasks: Vec<_> = left.map(|popped| (self.now, popped.task)).collect();
         for chunk in 0..self.wheel.chunks() {
-            self.wheel.drain_chunk(chunk, |deadline, task| tasks.push((deadline.0, task)));
+            self.wheel
+                .drain_chunk(chunk, |deadline, task| tasks.push((deadline.0, task)));
         }
         tasks.sort_by_key(|(deadline, _)| *deadline);
         tasks.into_iter()
@@ -306,7 +333,10 @@ impl<T> Default for LocalTimer<T> {
 impl<T> fmt::Debug for LocalTimer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut timer = f.debug_struct("LocalTimer");
-        timer.field("now", &self.now).field("pending", &self.len()).finish_non_exhaustive()
+        timer
+            .field("now", &self.now)
+            .field("pending", &self.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -336,10 +366,15 @@ mod tests {
                 let mut expired = Vec::new();
                 timer.advance(now, |task| expired.push(task));
                 expired.sort_unstable();
-                let (due, left): (Vec<_>, Vec<_>) =
-                    pending.into_iter().partition(|(_, _, deadline)| *deadline <= now);
+                let (due, left): (Vec<_>, Vec<_>) = pending
+                    .into_iter()
+                    .partition(|(_, _, deadline)| *deadline <= now);
                 pending = left;
-                assert!(expired.into_iter().eq(due.into_iter().map(|(_, task, _)| task)));
+                assert!(
+                    expired
+                        .into_iter()
+                        .eq(due.into_iter().map(|(_, task, _)| task))
+                );
                 assert_eq!(timer.len(), pending.len());
             }
         }
@@ -417,7 +452,10 @@ mod tests {
             let (references, peak) = load.run(700);
             // What the crate's page allows for each shard, besides the timers themselves.
             let allowed = 2 * peak + 500;
-            assert!(references <= peak + allowed, "{references} for {peak} timers: {load:?}");
+            assert!(
+                references <= peak + allowed,
+                "{references} for {peak} timers: {load:?}"
+            );
         }
     }
 }

@@ -79,7 +79,12 @@ struct Slot<V> {
 
 impl<V> Chunk<V> {
     fn bare(generation: u32) -> Self {
-        Chunk { slots: Vec::new(), generation, vacant: NO_SLOT, used: 0 }
+        Chunk {
+            slots: Vec::new(),
+            generation,
+            vacant: NO_SLOT,
+            used: 0,
+        }
     }
 }
 
@@ -95,7 +100,13 @@ impl<V, const N: usize> Slab<V, N> {
     };
 
     pub(crate) fn new() -> Self {
-        Slab { chunks: Vec::new(), filling: NO_CHUNK, len: 0, generation: 0, lists: None }
+        Slab {
+            chunks: Vec::new(),
+            filling: NO_CHUNK,
+            len: 0,
+            generation: 0,
+            lists: None,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -117,7 +128,10 @@ impl<V, const N: usize> Slab<V, N> {
         (slot.tag, slot.value) = (tag, Some(value));
         chunk.used += 1;
         self.len += 1;
-        Key { index: self.filling * N as u32 + u32::from(offset), generation: slot.generation }
+        Key {
+            index: self.filling * N as u32 + u32::from(offset),
+            generation: slot.generation,
+        }
     }
 
     #[inline]
@@ -168,10 +182,16 @@ impl<V, const N: usize> Slab<V, N> {
                 self.give_back(id);
             }
         }
-        let filling = self.chunks.get(self.filling as usize).filter(|chunk| chunk.used == 0);
+        let filling = self
+            .chunks
+            .get(self.filling as usize)
+            .filter(|chunk| chunk.used == 0);
         if let Some(Chunk { slots, .. }) = filling {
             let is_small = slots.len() * size_of::<Slot<V>>() <= SMALL;
-            let is_any_open = self.lists.as_ref().is_some_and(|lists| !lists.open.is_empty());
+            let is_any_open = self
+                .lists
+                .as_ref()
+                .is_some_and(|lists| !lists.open.is_empty());
             if is_any_open || self.len == 0 && !is_small {
                 self.give_back(self.filling);
             }
@@ -181,7 +201,11 @@ impl<V, const N: usize> Slab<V, N> {
     /// Gives the memory of an empty slab back, so that it fills in the same order as a new one. A
     /// chunk with a retired place stays.
     pub(crate) fn give_all_back(&mut self) {
-        if self.chunks.get(self.filling as usize).is_some_and(|chunk| chunk.used == 0) {
+        if self
+            .chunks
+            .get(self.filling as usize)
+            .is_some_and(|chunk| chunk.used == 0)
+        {
             self.give_back(self.filling);
         }
     }
@@ -204,7 +228,12 @@ impl<V, const N: usize> Slab<V, N> {
 
     /// Forgets the records of the last chunks that are bare and not old.
     fn forget_last(&mut self) {
-        while let Some(&Chunk { ref slots, generation, .. }) = self.chunks.last() {
+        while let Some(&Chunk {
+            ref slots,
+            generation,
+            ..
+        }) = self.chunks.last()
+        {
             if !slots.is_empty() || generation >= OLD_GENERATION {
                 break;
             }
@@ -238,13 +267,26 @@ impl<V, const N: usize> Slab<V, N> {
                 id
             });
         }
-        let Chunk { slots, generation, vacant, .. } = &mut self.chunks[self.filling as usize];
+        let Chunk {
+            slots,
+            generation,
+            vacant,
+            ..
+        } = &mut self.chunks[self.filling as usize];
         if *vacant == NO_SLOT {
             let len = slots.len();
             // The first chunk grows like a vector, because most slabs hold few values.
-            let new = if self.filling > 0 { N } else { len.max(N.min(4)) };
+            let new = if self.filling > 0 {
+                N
+            } else {
+                len.max(N.min(4))
+            };
             slots.reserve_exact(new);
-            let slot = |next| Slot { generation: *generation, tag: next as u32, value: None };
+            let slot = |next| Slot {
+                generation: *generation,
+                tag: next as u32,
+                value: None,
+            };
             slots.extend((len + 1..len + new).chain([usize::from(NO_SLOT)]).map(slot));
             *vacant = len as u16;
         }
@@ -257,13 +299,21 @@ impl<V, const N: usize> Slab<V, N> {
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&V> {
         let slot = self.slot(key.index)?;
-        if slot.generation == key.generation { slot.value.as_ref() } else { None }
+        if slot.generation == key.generation {
+            slot.value.as_ref()
+        } else {
+            None
+        }
     }
 
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut V> {
         let slot = self.slot_mut(key.index)?;
-        if slot.generation == key.generation { slot.value.as_mut() } else { None }
+        if slot.generation == key.generation {
+            slot.value.as_mut()
+        } else {
+            None
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
@@ -275,9 +325,16 @@ impl<V, const N: usize> Slab<V, N> {
     }
 
     pub(crate) fn of_chunk(&self, id: usize) -> impl Iterator<Item = (Key, &V)> {
-        let slots = self.chunks.get(id).into_iter().flat_map(|chunk| &chunk.slots);
+        let slots = self
+            .chunks
+            .get(id)
+            .into_iter()
+            .flat_map(|chunk| &chunk.slots);
         ((id * N) as u32..).zip(slots).filter_map(|(index, slot)| {
-            let key = Key { index, generation: slot.generation };
+            let key = Key {
+                index,
+                generation: slot.generation,
+            };
             slot.value.as_ref().map(|value| (key, value))
         })
     }
@@ -286,12 +343,17 @@ impl<V, const N: usize> Slab<V, N> {
     /// nothing yet.
     #[inline]
     pub(crate) fn key_at(&self, index: u32) -> Option<Key> {
-        self.slot(index).map(|slot| Key { index, generation: slot.generation })
+        self.slot(index).map(|slot| Key {
+            index,
+            generation: slot.generation,
+        })
     }
 
     #[inline]
     pub(crate) fn tag(&self, index: u32) -> Option<u32> {
-        self.slot(index).filter(|slot| slot.value.is_some()).map(|slot| slot.tag)
+        self.slot(index)
+            .filter(|slot| slot.value.is_some())
+            .map(|slot| slot.tag)
     }
 
     pub(crate) fn set_tag(&mut self, index: u32, tag: u32) {
@@ -315,12 +377,18 @@ impl<V, const N: usize> Slab<V, N> {
 
     #[inline(always)]
     fn slot(&self, index: u32) -> Option<&Slot<V>> {
-        self.chunks.get((index / N as u32) as usize)?.slots.get((index % N as u32) as usize)
+        self.chunks
+            .get((index / N as u32) as usize)?
+            .slots
+            .get((index % N as u32) as usize)
     }
 
     #[inline(always)]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<V>> {
-        self.chunks.get_mut((index / N as u32) as usize)?.slots.get_mut((index % N as u32) as usize)
+        self.chunks
+            .get_mut((index / N as u32) as usize)?
+            .slots
+            .get_mut((index % N as u32) as usize)
     }
 
     /// Checks the state of each chunk, and that no place is lost. Takes time proportional to the
@@ -329,24 +397,42 @@ impl<V, const N: usize> Slab<V, N> {
         let Lists { open, bare } = self.lists.as_deref().cloned().unwrap_or_default();
         let (mut are_open, mut are_bare) = (BTreeSet::new(), BTreeSet::new());
         for (id, chunk) in (0..).zip(&self.chunks) {
-            let Chunk { slots, used, generation, .. } = chunk;
+            let Chunk {
+                slots,
+                used,
+                generation,
+                ..
+            } = chunk;
             let is_spare = id == self.filling && open.is_empty();
             if slots.is_empty() {
                 are_bare.insert(id);
             } else if id != self.filling && N as u16 - used >= Self::ROOM {
                 are_open.insert(id);
             }
-            assert!(slots.is_empty() || *used > 0 || is_spare, "chunk {id} is kept, and empty");
-            assert!(*generation < LAST_GENERATION, "chunk {id} cannot be filled again");
+            assert!(
+                slots.is_empty() || *used > 0 || is_spare,
+                "chunk {id} is kept, and empty"
+            );
+            assert!(
+                *generation < LAST_GENERATION,
+                "chunk {id} cannot be filled again"
+            );
             let occupied =
                 |slot: &&Slot<V>| slot.value.is_some() || slot.generation == LAST_GENERATION;
             assert_eq!(slots.iter().filter(occupied).count(), usize::from(*used));
             let vacant = |slot: &u16| slots.get(usize::from(*slot)).map(|slot| slot.tag as u16);
             let vacant = core::iter::successors(Some(chunk.vacant), vacant);
             let vacant = vacant.take_while(|slot| *slot != NO_SLOT).inspect(|slot| {
-                assert!(slots[usize::from(*slot)].value.is_none(), "an occupied place is vacant");
+                assert!(
+                    slots[usize::from(*slot)].value.is_none(),
+                    "an occupied place is vacant"
+                );
             });
-            assert_eq!(vacant.count() + usize::from(*used), slots.len(), "a place is lost");
+            assert_eq!(
+                vacant.count() + usize::from(*used),
+                slots.len(),
+                "a place is lost"
+            );
         }
         assert_eq!((open, bare), (are_open, are_bare));
         assert_eq!(self.iter().count(), self.len());
@@ -370,7 +456,10 @@ impl Key {
 
     #[inline]
     pub(crate) fn from_bits(bits: u64) -> Self {
-        Key { index: bits as u32, generation: (bits >> 32) as u32 }
+        Key {
+            index: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
     }
 }
 
@@ -390,7 +479,9 @@ mod tests {
     fn keys_find_their_values_and_nothing_else_through_all_bursts() {
         let mut state = 1_u64;
         let mut random = move |below: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 33) as usize % below
         };
         let (mut slab, mut gone) = (Large::new(), Vec::new());
@@ -416,8 +507,16 @@ mod tests {
             }
             slab.assert_invariants();
             assert!(gone.iter().all(|key| slab.get(*key).is_none()), "{round}");
-            assert!(present.iter().all(|(key, value)| slab.get(*key) == Some(value)), "{round}");
-            assert_eq!((slab.len(), slab.iter().count()), (present.len(), present.len()));
+            assert!(
+                present
+                    .iter()
+                    .all(|(key, value)| slab.get(*key) == Some(value)),
+                "{round}"
+            );
+            assert_eq!(
+                (slab.len(), slab.iter().count()),
+                (present.len(), present.len())
+            );
             let at_once = |chunk: &Chunk<u64>| [0, 128].contains(&chunk.slots.capacity());
             assert!(slab.chunks.iter().skip(1).all(at_once), "allocated at once");
         }
@@ -425,12 +524,19 @@ mod tests {
 
     #[test]
     fn what_a_burst_took_is_given_back_in_whatever_order_it_goes() {
-        let orders = [|n: usize| n, |n: usize| 19_999 - n, |n: usize| n * 7_919 % 20_000];
+        let orders = [
+            |n: usize| n,
+            |n: usize| 19_999 - n,
+            |n: usize| n * 7_919 % 20_000,
+        ];
         // None; some of the first chunk; one in each fourth of the first 16 chunks.
         let live_on: [fn(usize) -> bool; 3] =
             [|_| false, |n| n < 100, |n| n < 2_048 && n % 512 == 300];
         let may_keep = [0, 128, 4 * 128];
-        for (order, nth) in orders.into_iter().flat_map(|order| [0, 1, 2].map(|nth| (order, nth))) {
+        for (order, nth) in orders
+            .into_iter()
+            .flat_map(|order| [0, 1, 2].map(|nth| (order, nth)))
+        {
             let mut slab = Large::new();
             let mut burst = vec![slab.insert(0, 0)];
             assert!(places(&slab) < 32, "the first grows");
@@ -439,9 +545,16 @@ mod tests {
             gone.for_each(|n| slab.release(burst[n].index));
             slab.assert_invariants();
             let places = places(&slab);
-            assert!(places <= may_keep[nth], "{places} places for {} values", slab.len());
+            assert!(
+                places <= may_keep[nth],
+                "{places} places for {} values",
+                slab.len()
+            );
             // The survivors of the third kind lie in the first 16 chunks.
-            assert!(slab.chunks.capacity() <= [0, 4, 64][nth], "records of nothing");
+            assert!(
+                slab.chunks.capacity() <= [0, 4, 64][nth],
+                "records of nothing"
+            );
         }
     }
 
@@ -452,11 +565,24 @@ mod tests {
         let mut chunks = |release: &[Key], insert: u64| -> Vec<u32> {
             release.iter().for_each(|key| slab.release(key.index));
             slab.assert_invariants();
-            (0..insert).map(|value| slab.insert(value, 0).index / 128).collect()
+            (0..insert)
+                .map(|value| slab.insert(value, 0).index / 128)
+                .collect()
         };
-        assert_eq!(chunks(&full[128..143], 1), [3], "fifteen vacant places are too few");
-        assert_eq!(chunks(&full[143..144], 127), [3; 127], "a chunk is filled to its end");
-        assert_eq!(chunks(&full[..16], 33), [vec![0; 16], vec![1; 16], vec![4]].concat());
+        assert_eq!(
+            chunks(&full[128..143], 1),
+            [3],
+            "fifteen vacant places are too few"
+        );
+        assert_eq!(
+            chunks(&full[143..144], 127),
+            [3; 127],
+            "a chunk is filled to its end"
+        );
+        assert_eq!(
+            chunks(&full[..16], 33),
+            [vec![0; 16], vec![1; 16], vec![4]].concat()
+        );
         let rest = [&full[16..128], &full[144..256]].concat();
         assert_eq!(chunks(&rest, 2), [4; 2]);
     }
@@ -474,7 +600,10 @@ mod tests {
                 all.push(places(&slab));
             }
             // The first time it may allocate a chunk.
-            assert!(all[2..].iter().all(|places| *places == all[2]), "beside {base}: {all:?}");
+            assert!(
+                all[2..].iter().all(|places| *places == all[2]),
+                "beside {base}: {all:?}"
+            );
         }
     }
 
@@ -486,7 +615,11 @@ mod tests {
         (4..6).for_each(|n| slab.release(keys[n].index));
         slab.assert_invariants();
         let added: Vec<u32> = (0..4).map(|value| slab.insert(value, 0).index).collect();
-        assert_eq!(added, [5, 8, 9, 10], "the chunk is open, the place is retired");
+        assert_eq!(
+            added,
+            [5, 8, 9, 10],
+            "the chunk is open, the place is retired"
+        );
         (0..11).for_each(|index| slab.release(index));
         slab.assert_invariants();
         assert!((0..40).all(|value| slab.insert(value, 0).index != 4));
@@ -500,7 +633,10 @@ mod tests {
         slab.assert_invariants();
         slab.give_all_back(); // Seen to fail: the place was not retired any more.
         slab.assert_invariants();
-        assert_eq!((0..4).map(|value| slab.insert(value, 0).index).max(), Some(7));
+        assert_eq!(
+            (0..4).map(|value| slab.insert(value, 0).index).max(),
+            Some(7)
+        );
 
         // Of a slab whose chunks are all bare: the other chunks are as young as before.
         let mut slab = Small::new();

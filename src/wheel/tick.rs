@@ -103,7 +103,16 @@ mod tests {
         let never = Nanos::NEVER.0;
         for nanos in [1, 2, 3, 1_000, 999_999, 1_000_000, 1 << 40] {
             let length = TickLength::new(nanos);
-            for deadline in [0, 1, nanos - 1, nanos, nanos + 1, 7 * nanos + 1, never - 1, never] {
+            for deadline in [
+                0,
+                1,
+                nanos - 1,
+                nanos,
+                nanos + 1,
+                7 * nanos + 1,
+                never - 1,
+                never,
+            ] {
                 let deadline = Nanos(deadline);
                 let tick = length.ceil(deadline);
                 assert!(length.start_of(tick) >= deadline);

@@ -107,7 +107,10 @@ impl<T> TimingWheel<T> {
             current,
             buckets: Vec::new(),
             taken: Bucket::EMPTY,
-            flushed: Flushed { tick: Tick::NEVER, turn: 0 },
+            flushed: Flushed {
+                tick: Tick::NEVER,
+                turn: 0,
+            },
             blocks: Slab::new(),
             entries: Slab::new(),
             references: 0,
@@ -124,7 +127,11 @@ impl<T> TimingWheel<T> {
     pub(crate) fn restart(&mut self, fresh: Self) {
         let mut entries = mem::replace(&mut self.entries, Slab::new());
         entries.give_all_back();
-        *self = TimingWheel { entries, filings: self.filings, ..fresh };
+        *self = TimingWheel {
+            entries,
+            filings: self.filings,
+            ..fresh
+        };
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -143,7 +150,14 @@ impl<T> TimingWheel<T> {
         self.filings = self.filings.wrapping_add(1);
         let filing = self.filings;
         let key = self.entries.insert(Entry::new(due.deadline, item), filing);
-        (key, Reference { tick: due.tick.0 as u32, index: key.index, filing })
+        (
+            key,
+            Reference {
+                tick: due.tick.0 as u32,
+                index: key.index,
+                filing,
+            },
+        )
     }
 
     /// Files a reference to an entry. Reads the present only if it is not in `due`, and the entry's
@@ -263,7 +277,15 @@ impl<T> TimingWheel<T> {
     #[inline(never)]
     pub(crate) fn file_again(&mut self, index: u32, due: Due, present: Nanos) {
         let filing = self.next_filing(index);
-        self.file_at(Reference { tick: 0, index, filing }, due, present);
+        self.file_at(
+            Reference {
+                tick: 0,
+                index,
+                filing,
+            },
+            due,
+            present,
+        );
         self.sweep_if_stale();
     }
 
@@ -280,13 +302,24 @@ impl<T> TimingWheel<T> {
         let is_overflow = first.is_some_and(|first| first.is_overflow());
         let was_flushed = self.flushed.tick == tick && self.taken.len() == 0 && !is_overflow;
         let turn = if was_flushed { self.flushed.turn } else { 0 };
-        let cascade = self.expirations.cascading().map_or(Tick::NEVER, |first| first.start);
-        First { tick, turn, cascade }
+        let cascade = self
+            .expirations
+            .cascading()
+            .map_or(Tick::NEVER, |first| first.start);
+        First {
+            tick,
+            turn,
+            cascade,
+        }
     }
 
     #[inline]
     fn tick_of(&self, due: Due, present: Nanos) -> Tick {
-        if due.deadline <= present { self.length.floor(present) } else { due.tick }
+        if due.deadline <= present {
+            self.length.floor(present)
+        } else {
+            due.tick
+        }
     }
 
     /// Puts a reference into the bucket of its tick, if that is armed and in an overflow wheel: no
@@ -336,7 +369,10 @@ impl<T> TimingWheel<T> {
     #[inline(always)]
     pub(super) fn push(&mut self, reference: Reference, tick: Tick) {
         let tick = tick.max(self.current);
-        let reference = Reference { tick: tick.0 as u32, ..reference };
+        let reference = Reference {
+            tick: tick.0 as u32,
+            ..reference
+        };
         let index = self.levels.bucket_of(tick, self.current);
         if index >= self.buckets.len() {
             self.add_overflow_wheels(index);
@@ -375,18 +411,33 @@ impl<T> TimingWheel<T> {
     /// queue, so that nobody wakes up for it. Does bounded work, and returns whether there may be
     /// more.
     pub(crate) fn trim(&mut self) -> bool {
-        let TimingWheel { buckets, taken, blocks, entries, expirations, .. } = self;
-        let Some(first) = expirations.cascading().or(expirations.waiting()) else { return false };
+        let TimingWheel {
+            buckets,
+            taken,
+            blocks,
+            entries,
+            expirations,
+            ..
+        } = self;
+        let Some(first) = expirations.cascading().or(expirations.waiting()) else {
+            return false;
+        };
         // `taken` belongs to the first bucket of level 0.
         let is_taken = !first.is_overflow() && taken.len() > 0;
-        let bucket = if is_taken { taken } else { &mut buckets[first.bucket as usize] };
+        let bucket = if is_taken {
+            taken
+        } else {
+            &mut buckets[first.bucket as usize]
+        };
         self.references -= bucket.trim(blocks, BATCH, |reference| !is_live(entries, reference));
         if !is_taken && bucket.len() == 0 {
             bucket.armed = false;
             expirations.remove(first);
             return true;
         }
-        bucket.front(blocks).is_none_or(|front| !is_live(entries, &front))
+        bucket
+            .front(blocks)
+            .is_none_or(|front| !is_live(entries, &front))
     }
 
     /// Sweeps a few stale references if there are many. Called wherever one is left behind, so
@@ -402,9 +453,18 @@ impl<T> TimingWheel<T> {
 
     #[inline(never)]
     fn sweep(&mut self) {
-        let TimingWheel { buckets, blocks, entries, expirations, scratch, .. } = self;
+        let TimingWheel {
+            buckets,
+            blocks,
+            entries,
+            expirations,
+            scratch,
+            ..
+        } = self;
         let is_live = |reference: &Reference| is_live(entries, reference);
-        self.references -= self.sweep.step(buckets, blocks, expirations, scratch, is_live);
+        self.references -= self
+            .sweep
+            .step(buckets, blocks, expirations, scratch, is_live);
     }
 
     pub(crate) fn drain_chunk(&mut self, chunk: usize, mut out: impl FnMut(Nanos, T)) {
@@ -425,31 +485,49 @@ impl<T> TimingWheel<T> {
     /// Returns what is to be known of each armed bucket at `now`.
     pub(crate) fn armed_at(&self, now: Nanos) -> impl Iterator<Item = ArmedBucket> {
         let present = self.length.floor(now);
-        self.armed().map(move |(Expiration { tick, start, bucket }, buckets)| {
-            let level = self.levels.level_of(bucket as usize);
-            let span = self.levels.span_of(level);
-            // The wheel's time may have passed `now`.
-            let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
-            ArmedBucket {
-                level,
-                slots_ahead: ahead.min(self.levels.size() - 1),
-                wait: self.length.start_of(tick).since(now),
-                entries: buckets.iter().map(|bucket| bucket.len()).sum(),
-            }
-        })
+        self.armed().map(
+            move |(
+                Expiration {
+                    tick,
+                    start,
+                    bucket,
+                },
+                buckets,
+            )| {
+                let level = self.levels.level_of(bucket as usize);
+                let span = self.levels.span_of(level);
+                // The wheel's time may have passed `now`.
+                let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
+                ArmedBucket {
+                    level,
+                    slots_ahead: ahead.min(self.levels.size() - 1),
+                    wait: self.length.start_of(tick).since(now),
+                    entries: buckets.iter().map(|bucket| bucket.len()).sum(),
+                }
+            },
+        )
     }
 
     /// Returns each armed bucket with its expiration and its part in `taken`.
     pub(super) fn armed(&self) -> impl Iterator<Item = (Expiration, [&Bucket; 2])> {
         self.expirations.iter().map(|expiration| {
             let is_taken = !expiration.is_overflow() && expiration.tick == self.flushed.tick;
-            let taken = if is_taken { &self.taken } else { &Bucket::EMPTY };
-            (expiration, [&self.buckets[expiration.bucket as usize], taken])
+            let taken = if is_taken {
+                &self.taken
+            } else {
+                &Bucket::EMPTY
+            };
+            (
+                expiration,
+                [&self.buckets[expiration.bucket as usize], taken],
+            )
         })
     }
 
     pub(super) fn entries_of(&self, bucket: &Bucket) -> impl Iterator<Item = (u32, &Entry<T>)> {
-        let live = bucket.iter(&self.blocks).filter(|it| is_live(&self.entries, it));
+        let live = bucket
+            .iter(&self.blocks)
+            .filter(|it| is_live(&self.entries, it));
         live.map(|reference| (reference.index, self.entries.at(reference.index)))
     }
 
@@ -482,26 +560,50 @@ impl<T> TimingWheel<T> {
                 }
                 live += usize::from(self.entries.at(reference.index).deadline() <= self.last);
                 let ahead = reference.tick.wrapping_sub(first.0 as u32);
-                assert!(u64::from(ahead) < span || span > 1 << 32, "in another tick's bucket");
+                assert!(
+                    u64::from(ahead) < span || span > 1 << 32,
+                    "in another tick's bucket"
+                );
             }
         };
         check(&self.taken, self.flushed.tick, 1);
         let mut armed = 0;
-        for Expiration { tick, start, bucket } in self.expirations.iter() {
+        for Expiration {
+            tick,
+            start,
+            bucket,
+        } in self.expirations.iter()
+        {
             let (bucket, number) = (&self.buckets[bucket as usize], bucket as usize);
             let level = self.levels.level_of(number);
             assert!(bucket.armed, "bucket {number} is queued, and not armed");
-            assert!(level > 0 || tick >= self.current, "bucket {number} was left behind");
+            assert!(
+                level > 0 || tick >= self.current,
+                "bucket {number} was left behind"
+            );
             check(bucket, start, self.levels.span_of(level));
             armed += 1;
         }
-        assert_eq!(armed, self.buckets.iter().filter(|bucket| bucket.armed).count());
+        assert_eq!(
+            armed,
+            self.buckets.iter().filter(|bucket| bucket.armed).count()
+        );
         let is_left = |bucket: &Bucket| !bucket.armed && bucket.len() > 0;
-        assert!(!self.buckets.iter().any(is_left), "references in a bucket that is not armed");
+        assert!(
+            !self.buckets.iter().any(is_left),
+            "references in a bucket that is not armed"
+        );
         assert_eq!(references, self.references);
         let comes = |entry: &Entry<T>| entry.deadline() <= self.last && is_filed(&entry.item);
-        let filed = self.entries.iter().filter(|(_, entry)| comes(entry)).count();
-        assert_eq!(live, filed, "every entry that is filed has one live reference");
+        let filed = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| comes(entry))
+            .count();
+        assert_eq!(
+            live, filed,
+            "every entry that is filed has one live reference"
+        );
     }
 }
 

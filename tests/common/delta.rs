@@ -102,7 +102,27 @@ impl Arbitrary for Delta {
             _ => Base::End,
         };
         // 2^32: the wheels know the low 32 bits of a tick only.
-        let nudge = any(g, &[0, 0, 0, 0, 0, 0, 1, 1, 1, -1, -1, -1, 2, -2, 1 << 32, -(1 << 32)]);
+        let nudge = any(
+            g,
+            &[
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                1,
+                1,
+                1,
+                -1,
+                -1,
+                -1,
+                2,
+                -2,
+                1 << 32,
+                -(1 << 32),
+            ],
+        );
         Delta { base, nudge }
     }
 
@@ -114,6 +134,10 @@ impl Arbitrary for Delta {
             Base::Ahead(ticks) => ticks.shrink().map(Base::Ahead).collect(),
             _ => vec![Base::Now, Base::Ahead(1), Base::Ahead(9)],
         };
-        Box::new(plain.into_iter().chain(near.into_iter().map(move |base| Delta { base, nudge })))
+        Box::new(
+            plain
+                .into_iter()
+                .chain(near.into_iter().map(move |base| Delta { base, nudge })),
+        )
     }
 }

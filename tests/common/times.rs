@@ -16,7 +16,10 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn new(nanos: u64, tick: u64) -> Self {
-        Moment { nanos: nanos.min(NEVER - 1), tick }
+        Moment {
+            nanos: nanos.min(NEVER - 1),
+            tick,
+        }
     }
 
     pub(crate) fn rounded_down(&self) -> u64 {
@@ -42,8 +45,14 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    const SIMPLE: Config =
-        Config { tick: 1_000_000, wheel_size: 8, shards: 1, max_pending: None, before: 0, seed: 0 };
+    const SIMPLE: Config = Config {
+        tick: 1_000_000,
+        wheel_size: 8,
+        shards: 1,
+        max_pending: None,
+        before: 0,
+        seed: 0,
+    };
 
     /// Begins a timer on a clock, which has run for some time then.
     pub(crate) fn builder(&self, clock: &ManualClock) -> TimerBuilder {
@@ -86,16 +95,25 @@ impl Arbitrary for Config {
             simpler.push(Config { seed: 0, ..*self });
         }
         if self.max_pending.is_some() {
-            simpler.push(Config { max_pending: None, ..*self });
+            simpler.push(Config {
+                max_pending: None,
+                ..*self
+            });
         }
         if self.shards > 1 {
             simpler.push(Config { shards: 1, ..*self });
         }
         if self.wheel_size != simple.wheel_size {
-            simpler.push(Config { wheel_size: simple.wheel_size, ..*self });
+            simpler.push(Config {
+                wheel_size: simple.wheel_size,
+                ..*self
+            });
         }
         if self.tick != simple.tick {
-            simpler.push(Config { tick: simple.tick, ..*self });
+            simpler.push(Config {
+                tick: simple.tick,
+                ..*self
+            });
         }
         Box::new(simpler.into_iter())
     }
@@ -165,7 +183,10 @@ impl Span {
     pub(crate) fn resolve(self, now: u64, config: &Config, like: &[u64]) -> u64 {
         let (tick, size) = (config.tick, config.wheel_size.max(4) as u64);
         let ticks: Vec<u64> = like.iter().map(|nanos| nanos / tick).collect();
-        let exactly = self.ticks.resolve(now / tick, size, &ticks).saturating_mul(tick);
+        let exactly = self
+            .ticks
+            .resolve(now / tick, size, &ticks)
+            .saturating_mul(tick);
         match self.offset {
             Offset::Exactly => exactly,
             Offset::Before => exactly.saturating_sub(1),
@@ -180,7 +201,10 @@ impl Arbitrary for Span {
     fn arbitrary(g: &mut Gen) -> Self {
         use Offset::{After, Before, Exactly, HalfATickAfter, Same};
         let offset = any(g, &[Exactly, Exactly, Before, After, HalfATickAfter, Same]);
-        Span { ticks: Delta::arbitrary(g), offset }
+        Span {
+            ticks: Delta::arbitrary(g),
+            offset,
+        }
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {

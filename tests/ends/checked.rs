@@ -29,7 +29,12 @@ struct Steps<const TEST: u8> {
 
 impl<const TEST: u8> Steps<TEST> {
     fn new(last: impl FnOnce(Purgatory<u32, Self>) + Send + 'static) -> Self {
-        Steps { checks: 0, own: Arc::default(), last: Some(Box::new(last)), cancelled: || () }
+        Steps {
+            checks: 0,
+            own: Arc::default(),
+            last: Some(Box::new(last)),
+            cancelled: || (),
+        }
     }
 
     /// Watches it in a purgatory of which it has the only clone; its fourth check, by the timer's
@@ -51,7 +56,11 @@ impl<const TEST: u8> DelayedOperation for Steps<TEST> {
             10 => {
                 drop(purgatory);
                 let purgatory = self.own.lock().unwrap().take();
-                self.last.take().zip(purgatory).into_iter().for_each(|(last, it)| last(it));
+                self.last
+                    .take()
+                    .zip(purgatory)
+                    .into_iter()
+                    .for_each(|(last, it)| last(it));
             }
             _ => {}
         }
@@ -84,9 +93,17 @@ fn a_panic_counts_in_its_own_purgatory_only() {
         *NEXT.lock().unwrap() = Some(Purgatory::new(&by_hand()));
         panic!("planted");
     };
-    let _pending = Steps::<2> { cancelled, ..Steps::new(drop) }.watch(&timer);
+    let _pending = Steps::<2> {
+        cancelled,
+        ..Steps::new(drop)
+    }
+    .watch(&timer);
     timer.advance_clock(Duration::ZERO);
-    let next = NEXT.lock().unwrap().take().expect("the operation is cancelled");
+    let next = NEXT
+        .lock()
+        .unwrap()
+        .take()
+        .expect("the operation is cancelled");
     assert_eq!(next.stats(), purgatory::Stats::default());
 }
 
@@ -101,7 +118,11 @@ fn a_check_under_way_keeps_no_executor() {
             let _ = &executor_guard;
             sender.send(task).unwrap();
         };
-        let timer = Timer::builder().clock(ManualClock::new()).executor(executor).build().unwrap();
+        let timer = Timer::builder()
+            .clock(ManualClock::new())
+            .executor(executor)
+            .build()
+            .unwrap();
         let (last, (left, was_left)) = (timer.clone(), channel());
         let operation = Steps::<3>::new(move |purgatory| {
             drop((purgatory, last));
@@ -125,16 +146,24 @@ fn a_slow_drop_of_a_key_stalls_no_timer_when_its_purgatory_goes() {
     *course.purgatory.lock().unwrap() = Some(purgatory.clone());
     for (role, key) in [(Role::Checked(0), 1), (Role::Dropped, 2)] {
         let operation = Slow(role, Arc::clone(&course));
-        drop(purgatory.try_complete_else_watch(operation, HOUR, &[SlowKey(key)]).unwrap());
+        drop(
+            purgatory
+                .try_complete_else_watch(operation, HOUR, &[SlowKey(key)])
+                .unwrap(),
+        );
     }
     purgatory.check_and_complete(&SlowKey(1));
-    until("it is in its last check", || course.is_last_check.load(SeqCst));
+    until("it is in its last check", || {
+        course.is_last_check.load(SeqCst)
+    });
     drop(course.purgatory.lock().unwrap().take());
     let last = thread::spawn(move || drop(purgatory));
     until("the key is being dropped", || course.began.load(SeqCst));
     thread::sleep(Duration::from_millis(100)); // Until that thread deregisters the purgatory.
     let (sender, ran) = channel();
-    timer.after(Duration::ZERO, move || sender.send(()).unwrap()).unwrap();
+    timer
+        .after(Duration::ZERO, move || sender.send(()).unwrap())
+        .unwrap();
     let ran = ran.recv_timeout(Duration::from_secs(30));
     course.may_end.store(true, SeqCst);
     last.join().unwrap();
@@ -178,7 +207,9 @@ struct Slow(Role, Arc<Course>);
 
 impl DelayedOperation for Slow {
     fn try_complete(&mut self) -> bool {
-        let Slow(Role::Checked(checks), course) = self else { return false };
+        let Slow(Role::Checked(checks), course) = self else {
+            return false;
+        };
         *checks += 1;
         match *checks {
             // A trigger during a check, and one during the check that this causes.
@@ -202,7 +233,9 @@ impl Drop for Slow {
     fn drop(&mut self) {
         if let Slow(Role::Dropped, course) = self {
             course.is_going.store(true, SeqCst);
-            until("the other's key is being dropped", || course.began.load(SeqCst));
+            until("the other's key is being dropped", || {
+                course.began.load(SeqCst)
+            });
         }
     }
 }

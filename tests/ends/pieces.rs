@@ -27,7 +27,9 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     };
     let closure = timer.closures().after(S, run()).unwrap();
     let counted = run();
-    let series = Periodic::every(S).start(&timer, move |_| counted()).unwrap();
+    let series = Periodic::every(S)
+        .start(&timer, move |_| counted())
+        .unwrap();
     let counted = run();
     let keyed = KeyedTimer::new(&timer, move |_: u32, _: u32| counted());
     keyed.add(1, S, 1_u32).unwrap();
@@ -36,26 +38,51 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     let woken: [Arc<Wakes>; 2] = Default::default();
     let wakers = woken.clone().map(Waker::from);
     let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
-    let (mut sleep, mut timed) = (pin!(timer.sleep(S)), pin!(timer.timeout(S, pending::<()>())));
+    let (mut sleep, mut timed) = (
+        pin!(timer.sleep(S)),
+        pin!(timer.timeout(S, pending::<()>())),
+    );
     assert!(sleep.as_mut().poll(&mut first).is_pending());
     assert!(timed.as_mut().poll(&mut second).is_pending());
 
     end(&timer);
-    assert!(woken.iter().all(|woken| woken.take() > 0), "each future is woken");
-    assert_eq!(sleep.poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
+    assert!(
+        woken.iter().all(|woken| woken.take() > 0),
+        "each future is woken"
+    );
+    assert_eq!(
+        sleep.poll(&mut first),
+        Poll::Ready(Err(SleepError::Shutdown))
+    );
     let error = TimedError::Sleep(SleepError::Shutdown);
     assert_eq!(timed.poll(&mut second), Poll::Ready(Err(error)));
-    assert!(!series.cancel() && !series.is_cancelled() && closure.is_expired(), "they have ended");
+    assert!(
+        !series.cancel() && !series.is_cancelled() && closure.is_expired(),
+        "they have ended"
+    );
     let mut late = pin!(timer.sleep(S));
-    assert_eq!(late.as_mut().poll(&mut first), Poll::Ready(Err(SleepError::Shutdown)));
+    assert_eq!(
+        late.as_mut().poll(&mut first),
+        Poll::Ready(Err(SleepError::Shutdown))
+    );
     assert!(Periodic::every(S).start(&timer, |_| ()).is_err());
     assert_eq!(Arc::strong_count(&runs), 2, "the keyed timer has one");
     let ran = runs.load(SeqCst);
     clock.advance(HOUR);
-    assert_eq!((timer.advance_clock(Duration::ZERO), runs.load(SeqCst)), (0, ran));
-    assert_eq!((keyed.len(), purgatory.stats().expired, purgatory.len()), (1, 0, 1));
+    assert_eq!(
+        (timer.advance_clock(Duration::ZERO), runs.load(SeqCst)),
+        (0, ran)
+    );
+    assert_eq!(
+        (keyed.len(), purgatory.stats().expired, purgatory.len()),
+        (1, 0, 1)
+    );
     let stats = timer.stats();
-    assert_eq!((stats.pending, stats.returned), (2, stats.added - 2), "a key, an operation");
+    assert_eq!(
+        (stats.pending, stats.returned),
+        (2, stats.added - 2),
+        "a key, an operation"
+    );
 }
 
 /// Seen to fail: nobody woke a future of the list that was dropped.
@@ -63,7 +90,12 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
 fn a_shutdown_ends_everything_on_a_timer_of_closures() {
     let ends: [fn(&Timer); 2] = [
         |timer| drop(timer.shutdown()),
-        |timer| timer.shutdown().into_iter().for_each(|entry| entry.into_task().run()),
+        |timer| {
+            timer
+                .shutdown()
+                .into_iter()
+                .for_each(|entry| entry.into_task().run())
+        },
     ];
     for end in ends {
         let clock = ManualClock::new();
@@ -81,7 +113,13 @@ fn a_shutdown_ends_the_closures_of_a_timer_of_other_tasks() {
     for timer in [builder().build().unwrap(), builder().start().unwrap()] {
         timer.after(S, 7).unwrap();
         ends_everything(timer, &clock, |timer| {
-            assert!(timer.shutdown().into_iter().map(TimerEntry::into_task).eq([7]));
+            assert!(
+                timer
+                    .shutdown()
+                    .into_iter()
+                    .map(TimerEntry::into_task)
+                    .eq([7])
+            );
         });
     }
 }
@@ -96,7 +134,11 @@ fn whatever_is_kept_of_a_timer_keeps_nothing_that_it_owned() {
             let _ = &executor;
             task.run();
         };
-        let timer = Timer::builder().clock(ManualClock::new()).executor(run).build().unwrap();
+        let timer = Timer::builder()
+            .clock(ManualClock::new())
+            .executor(run)
+            .build()
+            .unwrap();
         let weak = timer.downgrade();
         let timeout = timer.after(HOUR, move || drop(task)).unwrap();
         let series = Periodic::every(HOUR).start(&timer, |_| ()).unwrap();
@@ -105,7 +147,12 @@ fn whatever_is_kept_of_a_timer_keeps_nothing_that_it_owned() {
         let mut drive: Pin<Box<dyn Future<Output = ()>>> =
             Box::pin(timer.drive(|_| pending::<()>()));
         if polls {
-            assert!(drive.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(
+                drive
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                    .is_pending()
+            );
         }
         drop((purgatory, timer));
         assert_eq!(guards.each_ref().map(Arc::strong_count), [1; 2]);

@@ -39,12 +39,20 @@ where
         drop(purgatory);
         let next: Purgatory<K, Idle> = Purgatory::new(&other);
         assert_eq!(next.stats(), purgatory::Stats::default());
-        let _first = next.try_complete_else_watch(Idle, HOUR, &[K::from(1)]).unwrap();
+        let _first = next
+            .try_complete_else_watch(Idle, HOUR, &[K::from(1)])
+            .unwrap();
         let seen = seen.join().unwrap();
-        let _second = next.try_complete_else_watch(Idle, HOUR, &[K::from(1)]).unwrap();
-        let near = next.try_complete_else_watch(Idle, MILLI, &[K::from(2)]).unwrap();
+        let _second = next
+            .try_complete_else_watch(Idle, HOUR, &[K::from(1)])
+            .unwrap();
+        let near = next
+            .try_complete_else_watch(Idle, MILLI, &[K::from(2)])
+            .unwrap();
         let near = near.pending();
-        until("it expires", || near.as_ref().is_none_or(|near| !near.is_pending()));
+        until("it expires", || {
+            near.as_ref().is_none_or(|near| !near.is_pending())
+        });
         assert_eq!((next.len(), next.stats().expired), (2, 1));
         seen
     })
@@ -63,7 +71,10 @@ fn a_shutdown_ends_no_purgatory_of_another_timer() {
 fn a_timer_counts_what_is_its_own() {
     for _ in 0..3 {
         assert_eq!(taken_over_during::<u16>(Timer::len), 0);
-        assert_eq!(taken_over_during::<u32>(|timer| timer.stats().added as usize), 0);
+        assert_eq!(
+            taken_over_during::<u32>(|timer| timer.stats().added as usize),
+            0
+        );
         let entries = |timer: &Timer| timer.snapshot().levels.iter().map(|it| it.entries).sum();
         assert_eq!(taken_over_during::<u64>(entries), 0);
     }

@@ -80,7 +80,10 @@ pub(crate) struct Token {
 
 impl Token {
     pub(crate) fn new(site: &Arc<Site>) -> Self {
-        Token { site: Arc::clone(site), quiet: false }
+        Token {
+            site: Arc::clone(site),
+            quiet: false,
+        }
     }
 
     /// Notes that a task, a key or an operation has expired.
@@ -94,7 +97,12 @@ impl Token {
 
     /// Returns whether its key is kept, now and then.
     pub(crate) fn may_stay(&self) -> bool {
-        !self.quiet && self.site.world.upgrade().is_some_and(|world| world.random().bool())
+        !self.quiet
+            && self
+                .site
+                .world
+                .upgrade()
+                .is_some_and(|world| world.random().bool())
     }
 
     /// Makes a step of the storm, now and then. A worker makes none: who drops its timer, perhaps a
@@ -102,7 +110,11 @@ impl Token {
     pub(crate) fn act(&self) {
         let is_worker = thread::current().name() == Some(WORKER);
         if !self.quiet && !is_worker && STEPS.get() < 2 {
-            self.site.world.upgrade().iter().for_each(World::act_in_task);
+            self.site
+                .world
+                .upgrade()
+                .iter()
+                .for_each(World::act_in_task);
         }
     }
 }
@@ -110,7 +122,12 @@ impl Token {
 impl DelayedOperation for Token {
     fn try_complete(&mut self) -> bool {
         self.act();
-        !self.quiet && self.site.world.upgrade().is_some_and(|world| world.random().u64(..6) == 0)
+        !self.quiet
+            && self
+                .site
+                .world
+                .upgrade()
+                .is_some_and(|world| world.random().u64(..6) == 0)
     }
     fn on_complete(&mut self) {
         self.act();
@@ -125,7 +142,10 @@ impl DelayedOperation for Token {
 
 /// Drives a timer, on a thread of its own, until it has ended.
 fn drive<T: Send + 'static>(timer: &Timer<T>, by_future: bool) -> JoinHandle<()> {
-    let (weak, mut future) = (timer.downgrade(), Box::pin(timer.drive(|_| pending::<()>())));
+    let (weak, mut future) = (
+        timer.downgrade(),
+        Box::pin(timer.drive(|_| pending::<()>())),
+    );
     thread::spawn(move || {
         let context = &mut Context::from_waker(Waker::noop());
         while by_future && future.as_mut().poll(context).is_pending() {
@@ -163,7 +183,12 @@ fn finish<T: Send + 'static>(
         }
     };
     let is_reaped = site.strict || random.u64(..2) == 0;
-    let timer = if is_reaped { builder.start() } else { builder.build() }.expect("it can start");
+    let timer = if is_reaped {
+        builder.start()
+    } else {
+        builder.build()
+    }
+    .expect("it can start");
     if !site.strict {
         let thread = drive(&timer, random.u64(..2) == 0);
         site.world.upgrade().expect("it builds").drives(thread);
@@ -173,7 +198,10 @@ fn finish<T: Send + 'static>(
     if random.u64(..2) == 0 {
         let (listener, listens) = (timer.listener(), Token::new(&site));
         listener.next_expiration(&calls::waker(move || listens.act()));
-        site.handles.lock().unwrap().push(Handle::Listener(listener));
+        site.handles
+            .lock()
+            .unwrap()
+            .push(Handle::Listener(listener));
     }
     timer
 }
@@ -191,7 +219,9 @@ impl Site {
         });
         let token = || Token::new(&site);
         let tick = [1, 50, 1_000][random.u64(..3) as usize];
-        let builder = Timer::builder().tick(Duration::from_micros(tick)).wheel_size(4);
+        let builder = Timer::builder()
+            .tick(Duration::from_micros(tick))
+            .wheel_size(4);
         let builder = builder.shards(1 + random.u64(..2) as usize);
         let (owner, expires) = (token(), Arc::new(token()));
         let piece = if site.own {
@@ -215,9 +245,15 @@ impl Site {
 
     /// Polls a future, unless it is being polled. Returns whether it has ended.
     pub(crate) fn poll(&self, sleep: &Mutex<Sleep>) -> bool {
-        let Ok(mut sleep) = sleep.try_lock() else { return false };
-        let Some(future) = &mut *sleep else { return true };
-        let Poll::Ready(slept) = future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        let Ok(mut sleep) = sleep.try_lock() else {
+            return false;
+        };
+        let Some(future) = &mut *sleep else {
+            return true;
+        };
+        let Poll::Ready(slept) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
         else {
             return false;
         };
@@ -231,6 +267,9 @@ impl Site {
     }
 
     pub(crate) fn accepts(&self, accepted: bool) {
-        check(accepted || self.begun.load(SeqCst), "what nobody has ended accepts");
+        check(
+            accepted || self.begun.load(SeqCst),
+            "what nobody has ended accepts",
+        );
     }
 }

@@ -42,12 +42,16 @@ pub(crate) fn step(site: &Arc<Site>, random: &mut Rng) {
             let mut handles = site.handles.lock().unwrap();
             let handle = (nth < handles.len()).then(|| handles.swap_remove(nth));
             drop(handles);
-            handle.into_iter().for_each(|handle| use_handle(site, handle, random));
+            handle
+                .into_iter()
+                .for_each(|handle| use_handle(site, handle, random));
         }
         _ => {
             let piece = site.pieces.lock().unwrap().get(nth % 8).cloned();
             piece.into_iter().for_each(|piece| {
-                doing(format!("uses {}", piece.name()), || use_piece(site, piece, random));
+                doing(format!("uses {}", piece.name()), || {
+                    use_piece(site, piece, random)
+                });
             });
         }
     }
@@ -64,7 +68,10 @@ fn shut_down(site: &Site, random: &mut Rng) {
     site.begun.store(true, SeqCst);
     doing("shuts it down".to_owned(), || match timer {
         Piece::Timer(timer) if random.u64(..2) == 0 => {
-            timer.shutdown().into_iter().for_each(|entry| entry.into_task().run());
+            timer
+                .shutdown()
+                .into_iter()
+                .for_each(|entry| entry.into_task().run());
         }
         Piece::Timer(timer) => drop(timer.shutdown()),
         Piece::Own(timer) => drop(timer.shutdown()),
@@ -124,18 +131,27 @@ fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
         8 => drop((timer.stats(), timer.snapshot(), timer.len())),
         9 => _ = timer.next_expiration(),
         10 if !site.strict => _ = timer.advance_clock(delay.min(Duration::from_millis(1))),
-        _ => site.keep(timer.after(delay, move || token.expire()).map(Handle::Timeout)),
+        _ => site.keep(
+            timer
+                .after(delay, move || token.expire())
+                .map(Handle::Timeout),
+        ),
     }
 }
 
 /// Builds something on a timer, and checks that it is new: nobody else has ended or used it.
 fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
-    let quiet = || Token { site: Arc::clone(site), quiet: true };
+    let quiet = || Token {
+        site: Arc::clone(site),
+        quiet: true,
+    };
     match random.u64(..3) {
         0 => {
             let keyed = KeyedTimer::new(timer, |key, token: Token| {
                 token.expire();
-                token.may_stay().then(|| (key, TimerEntry::after(Duration::from_millis(1), token)))
+                token
+                    .may_stay()
+                    .then(|| (key, TimerEntry::after(Duration::from_millis(1), token)))
             });
             check(keyed.is_empty(), "a new keyed timer has no key");
             let accepted = keyed.add(1, HOUR, quiet()).is_ok();
@@ -153,7 +169,10 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
             site.accepts(watch.is_ok());
             if let Ok(Watch::Pending(pending)) = watch {
                 check(purgatory.len() == 1, "one operation waits");
-                check(pending.cancel().into_operation().is_some(), "it is returned");
+                check(
+                    pending.cancel().into_operation().is_some(),
+                    "it is returned",
+                );
                 check(purgatory.stats().cancelled == 1, "it counts");
             }
             site.add(Piece::Purgatory(purgatory));
@@ -173,12 +192,19 @@ fn use_handle(site: &Site, mut handle: Handle, random: &mut Rng) {
         Handle::Pending(pending) if acts => _ = pending.force_complete(),
         Handle::Pending(pending) => {
             let was_pending = pending.is_pending();
-            check(!pending.touch(delay) || was_pending, "what has ended gets no time");
+            check(
+                !pending.touch(delay) || was_pending,
+                "what has ended gets no time",
+            );
         }
         Handle::Drive(drive) if acts && !site.strict => {
             let context = &mut Context::from_waker(Waker::noop());
             let ended = drive.as_mut().poll(context).is_ready();
-            return site.handles.lock().unwrap().extend((!ended).then_some(handle));
+            return site
+                .handles
+                .lock()
+                .unwrap()
+                .extend((!ended).then_some(handle));
         }
         Handle::Series(..) | Handle::Drive(_) | Handle::Listener(_) => {}
     }

@@ -116,7 +116,10 @@ fn adds_up<T: Send + 'static>(timer: &Timer<T>) {
 /// not, now that all is quiet.
 fn settle(site: &Arc<Site>, piece: Piece) {
     let works = !site.begun.load(SeqCst);
-    let quiet = || Token { site: Arc::clone(site), quiet: true };
+    let quiet = || Token {
+        site: Arc::clone(site),
+        quiet: true,
+    };
     let accepts = |accepts: bool, what| check(accepts == works, what);
     match piece {
         Piece::Timer(timer) => {
@@ -128,7 +131,10 @@ fn settle(site: &Arc<Site>, piece: Piece) {
                     timeout.is_expired()
                 });
             });
-            check(works || timer.advance_clock(Duration::ZERO) == 0, "nothing expires");
+            check(
+                works || timer.advance_clock(Duration::ZERO) == 0,
+                "nothing expires",
+            );
             adds_up(&timer);
         }
         Piece::Own(timer) => {
@@ -151,8 +157,13 @@ fn settle(site: &Arc<Site>, piece: Piece) {
         Piece::Purgatory(purgatory) => {
             let before = purgatory.stats().expired;
             let watch = purgatory.try_complete_else_watch(quiet(), Duration::ZERO, &[99]);
-            accepts(watch.is_ok(), "a purgatory accepts until its timer is shut down");
-            until("an operation expires", || !works || purgatory.stats().expired > before);
+            accepts(
+                watch.is_ok(),
+                "a purgatory accepts until its timer is shut down",
+            );
+            until("an operation expires", || {
+                !works || purgatory.stats().expired > before
+            });
         }
         Piece::Sleep(sleep) => {
             let has_ended = site.poll(&sleep);
@@ -197,31 +208,51 @@ fn round(seed: u64) {
     let sites = std::mem::take(&mut *world.sites.lock().unwrap());
     for site in &sites {
         let pieces = site.pieces.lock().unwrap().clone();
-        pieces.into_iter().for_each(|piece| doing(piece.name().to_owned(), || settle(site, piece)));
+        pieces
+            .into_iter()
+            .for_each(|piece| doing(piece.name().to_owned(), || settle(site, piece)));
     }
     for site in &sites {
         let pieces = std::mem::take(&mut *site.pieces.lock().unwrap());
         drop(pieces);
     }
     let threads = std::mem::take(&mut *world.threads.lock().unwrap());
-    threads.into_iter().for_each(|thread| thread.join().expect("it drives without a panic"));
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().expect("it drives without a panic"));
     for site in sites {
-        std::mem::take(&mut *site.handles.lock().unwrap()).into_iter().for_each(bury);
-        until("all is dropped with its timer", || Arc::strong_count(&site) == 1);
+        std::mem::take(&mut *site.handles.lock().unwrap())
+            .into_iter()
+            .for_each(bury);
+        until("all is dropped with its timer", || {
+            Arc::strong_count(&site) == 1
+        });
     }
     let found = std::mem::take(&mut *FOUND.lock().unwrap());
-    assert!(found.is_empty(), "TICKWHEEL_ENDS_SEED={seed}: not kept was {found:#?}");
+    assert!(
+        found.is_empty(),
+        "TICKWHEEL_ENDS_SEED={seed}: not kept was {found:#?}"
+    );
 }
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number")),
+    )
 }
 
 #[test]
 fn what_ends_takes_all_that_is_its_own_and_nothing_else() {
-    let (seconds, seed) = (number("TICKWHEEL_ENDS_SECONDS"), number("TICKWHEEL_ENDS_SEED"));
-    let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let (seconds, seed) = (
+        number("TICKWHEEL_ENDS_SECONDS"),
+        number("TICKWHEEL_ENDS_SEED"),
+    );
+    let epoch = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("after 1970");
     let (start, first) = (Instant::now(), seconds.map_or(0, |_| epoch.as_secs()));
     let goes_on = |number| match seconds {
         Some(seconds) => start.elapsed() < Duration::from_secs(seconds),

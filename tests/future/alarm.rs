@@ -102,7 +102,12 @@ struct Sleep {
 impl World {
     fn new() -> Self {
         let [now, made] = [Arc::default(), Arc::default()];
-        World { start: Instant::now(), now, sleepers: Arc::default(), made }
+        World {
+            start: Instant::now(),
+            now,
+            sleepers: Arc::default(),
+            made,
+        }
     }
 
     fn now(&self) -> u64 {
@@ -120,7 +125,12 @@ impl World {
             let until = until.duration_since(world.start).as_micros() as u64;
             let end = habit.end(world.now(), until);
             let number = world.made.fetch_add(1, Ordering::Relaxed);
-            Sleep { world: world.clone(), number, end, yields: matches!(habit, Habit::Yield) }
+            Sleep {
+                world: world.clone(),
+                number,
+                end,
+                yields: matches!(habit, Habit::Yield),
+            }
         }
     }
 
@@ -154,7 +164,11 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         let sleeper = (self.end, context.waker().clone());
-        self.world.sleepers.lock().unwrap().insert(self.number, sleeper);
+        self.world
+            .sleepers
+            .lock()
+            .unwrap()
+            .insert(self.number, sleeper);
         Poll::Pending
     }
 }
@@ -196,7 +210,11 @@ struct Driven<F> {
 impl<F: Future> Subject for Driven<F> {
     fn add(&mut self, id: u64, delay: Duration) {
         let expired = Arc::clone(&self.expired);
-        assert!(self.timer.after(delay, move || expired.lock().unwrap().push(id)).is_ok());
+        assert!(
+            self.timer
+                .after(delay, move || expired.lock().unwrap().push(id))
+                .is_ok()
+        );
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Vec<u64> {
@@ -214,7 +232,11 @@ enum Step {
 impl Arbitrary for Step {
     fn arbitrary(random: &mut Gen) -> Self {
         let us = u64::arbitrary(random);
-        if bool::arbitrary(random) { Step::Add(us % 60_000) } else { Step::Pass(us % 20_000) }
+        if bool::arbitrary(random) {
+            Step::Add(us % 60_000)
+        } else {
+            Step::Pass(us % 20_000)
+        }
     }
 }
 
@@ -265,7 +287,10 @@ impl<S: Subject> Run<S> {
         for (id, deadline) in &self.pending {
             if let Some(slack) = self.habit.slack(*deadline) {
                 let at_latest = deadline.next_multiple_of(TICK) + slack;
-                assert!(now <= at_latest, "{id} of {deadline} us is late at {now} us");
+                assert!(
+                    now <= at_latest,
+                    "{id} of {deadline} us is late at {now} us"
+                );
             }
         }
     }
@@ -275,7 +300,15 @@ fn run<S: Subject>(world: World, habit: Habit, subject: S, steps: &[Step]) {
     let wakes = Arc::<Wakes>::default();
     wakes.clone().wake(); // It is polled once, as any task.
     let pending = BTreeMap::new();
-    let mut run = Run { world, habit, subject, wakes, pending, added: 0, polls: 0 };
+    let mut run = Run {
+        world,
+        habit,
+        subject,
+        wakes,
+        pending,
+        added: 0,
+        polls: 0,
+    };
     steps.iter().for_each(|step| run.apply(*step));
 }
 
@@ -285,7 +318,12 @@ fn a_queue_is_in_time_for_hours_on_a_clock_at_half_the_speed_of_its_sleeps() {
     const HOUR: u64 = 3_600_000_000;
     let world = World::new();
     let queue = KeyedQueue::new(world.clock(), world.sleeps(Habit::Half));
-    run(world, Habit::Half, queue, &[Step::Add(HOUR), Step::Pass(HOUR + 2 * TICK)]);
+    run(
+        world,
+        Habit::Half,
+        queue,
+        &[Step::Add(HOUR), Step::Pass(HOUR + 2 * TICK)],
+    );
 }
 
 #[test]
@@ -304,7 +342,16 @@ fn a_drive_is_in_time_on_sleeps_that_are_early_and_never_spins() {
         let world = World::new();
         let timer = Timer::builder().clock(world.clock()).build().unwrap();
         let drive = Box::pin(timer.drive(world.sleeps(habit)));
-        run(world, habit, Driven { timer, drive, expired: Arc::default() }, &steps);
+        run(
+            world,
+            habit,
+            Driven {
+                timer,
+                drive,
+                expired: Arc::default(),
+            },
+            &steps,
+        );
     }
     crate::quick::check(property as fn(Habit, Vec<Step>), 2_000, 40);
 }

@@ -61,7 +61,10 @@ fn it_sleeps_until_the_next_expiration_and_not_at_all_if_there_is_none() {
     assert_eq!(fixture.wakes.take(), 1, "a manual clock wakes");
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     assert_eq!(slept.take(), [FAR]);
-    assert_eq!([near, far, later].map(|expired| expired.load(Ordering::Relaxed)), [1, 0, 0]);
+    assert_eq!(
+        [near, far, later].map(|expired| expired.load(Ordering::Relaxed)),
+        [1, 0, 0]
+    );
 }
 
 /// Each has a bucket of its own, and there are more of them than are taken out in one step.
@@ -82,7 +85,10 @@ fn it_does_not_sleep_until_what_was_cancelled() {
 #[test]
 fn it_advances_when_its_sleep_completes() {
     let timer = Timer::builder().build().unwrap();
-    let fixture = Fixture { timer, ..Fixture::new() };
+    let fixture = Fixture {
+        timer,
+        ..Fixture::new()
+    };
     let expired = fixture.add(5 * MS);
     let mut drive = pin!(fixture.timer.drive(|until| {
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
@@ -140,14 +146,20 @@ fn it_completes_when_the_timer_is_shut_down_or_its_last_clone_is_dropped() {
     fixture.timer.shutdown();
     assert_eq!(fixture.wakes.take(), 1);
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
-    assert_eq!(fixture.poll(pin!(fixture.timer.drive(|_| pending::<()>()))), Poll::Ready(()));
+    assert_eq!(
+        fixture.poll(pin!(fixture.timer.drive(|_| pending::<()>()))),
+        Poll::Ready(())
+    );
 
     let (fixture, timer) = (Fixture::new(), Timer::builder().build().unwrap());
     let mut drive = pin!(timer.drive(|_| pending::<()>()));
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     let weak = timer.downgrade();
     drop(timer);
-    assert!(weak.upgrade().is_none(), "the future does not keep it alive");
+    assert!(
+        weak.upgrade().is_none(),
+        "the future does not keep it alive"
+    );
     assert_eq!(fixture.wakes.take(), 1);
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Ready(()));
 }
@@ -176,7 +188,11 @@ fn several_are_woken_one_and_all() {
     assert_eq!(fixture.wakes.take(), 2);
     assert_eq!(fixture.poll(first.as_mut()), Poll::Pending);
     fixture.clock.advance(MS);
-    assert_eq!(fixture.wakes.take(), 2, "also the one that was woken before and not polled");
+    assert_eq!(
+        fixture.wakes.take(),
+        2,
+        "also the one that was woken before and not polled"
+    );
     assert_eq!(fixture.poll(other.as_mut()), Poll::Pending);
     assert!(fixture.timer.is_empty());
 }
@@ -186,7 +202,11 @@ fn it_may_be_sent_to_another_thread_and_drives_timers_of_any_tasks() {
     let clock = ManualClock::new();
     let (sender, expired) = std::sync::mpsc::channel();
     let send = move |id: u32| sender.send(id).map_err(|_| id);
-    let timer = Timer::builder().clock(clock.clone()).executor(send).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .executor(send)
+        .build()
+        .unwrap();
     let drive = timer.drive(|_| pending::<()>());
     let driver = std::thread::spawn(|| pollster::block_on(drive));
     assert!(timer.after(HOUR, 7_u32).is_ok());

@@ -33,8 +33,16 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::new();
-        let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
-        Fixture { timer, clock, wakes: Arc::default() }
+        let timer = Timer::builder()
+            .shards(1)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
+        Fixture {
+            timer,
+            clock,
+            wakes: Arc::default(),
+        }
     }
 
     fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
@@ -70,10 +78,16 @@ fn a_sleep_is_ready_at_its_deadline_and_wakes_once() {
 #[test]
 fn what_has_passed_is_ready_at_once_and_what_is_too_far_never() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.poll(pin!(fixture.timer.sleep(Duration::ZERO))), Poll::Ready(Ok(())));
+    assert_eq!(
+        fixture.poll(pin!(fixture.timer.sleep(Duration::ZERO))),
+        Poll::Ready(Ok(()))
+    );
     let past = fixture.clock.now();
     fixture.advance(MS);
-    assert_eq!(fixture.poll(pin!(fixture.timer.sleep(past))), Poll::Ready(Ok(())));
+    assert_eq!(
+        fixture.poll(pin!(fixture.timer.sleep(past))),
+        Poll::Ready(Ok(()))
+    );
     let mut far = pin!(fixture.timer.sleep(Duration::MAX));
     assert_eq!(fixture.poll(far.as_mut()), Poll::Pending);
     assert_eq!(fixture.advance(1_000_000 * HOUR), 0);
@@ -83,8 +97,10 @@ fn what_has_passed_is_ready_at_once_and_what_is_too_far_never() {
 #[test]
 fn a_delay_that_is_over_before_the_first_poll_ends_in_the_next_turn_or_after_the_last() {
     let fixture = Fixture::new();
-    let [mut before, mut after] =
-        [pin!(fixture.timer.sleep(10 * MS)), pin!(fixture.timer.sleep(10 * MS))];
+    let [mut before, mut after] = [
+        pin!(fixture.timer.sleep(10 * MS)),
+        pin!(fixture.timer.sleep(10 * MS)),
+    ];
     fixture.clock.advance(20 * MS);
     assert_eq!(fixture.poll(before.as_mut()), Poll::Pending);
     assert_eq!(fixture.timer.next_expiration(), Some(fixture.clock.now()));
@@ -110,15 +126,26 @@ fn a_timeout_ends_a_future_that_takes_too_long_and_no_other() {
     let fixture = Fixture::new();
     let timer = &fixture.timer;
     let ready = timer.timeout(Duration::ZERO, async { 7 });
-    assert_eq!(fixture.poll(pin!(ready)), Poll::Ready(Ok(7)), "it is polled first");
+    assert_eq!(
+        fixture.poll(pin!(ready)),
+        Poll::Ready(Ok(7)),
+        "it is polled first"
+    );
     let mut slow = pin!(timer.timeout(10 * MS, timer.sleep(20 * MS)));
     assert_eq!(fixture.poll(slow.as_mut()), Poll::Pending);
     assert_eq!(fixture.advance(10 * MS), 1);
-    assert_eq!(fixture.poll(slow.as_mut()), Poll::Ready(Err(TimedError::Elapsed)));
+    assert_eq!(
+        fixture.poll(slow.as_mut()),
+        Poll::Ready(Err(TimedError::Elapsed))
+    );
     let mut quick = pin!(timer.timeout(10 * MS, timer.sleep(MS)));
     assert_eq!(fixture.poll(quick.as_mut()), Poll::Pending);
     assert_eq!(fixture.advance(10 * MS), 2);
-    assert_eq!(fixture.poll(quick.as_mut()), Poll::Ready(Ok(Ok(()))), "both are due");
+    assert_eq!(
+        fixture.poll(quick.as_mut()),
+        Poll::Ready(Ok(Ok(()))),
+        "both are due"
+    );
 }
 
 #[test]
@@ -146,22 +173,41 @@ fn an_interval_is_phase_stable_and_misses_ticks_as_it_was_told() {
 #[test]
 fn a_full_timer_and_a_shutdown_are_errors() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock).max_pending(1).build().unwrap();
-    let fixture = Fixture { timer, ..Fixture::new() };
+    let timer = Timer::builder()
+        .clock(clock)
+        .max_pending(1)
+        .build()
+        .unwrap();
+    let fixture = Fixture {
+        timer,
+        ..Fixture::new()
+    };
     let mut sleep = pin!(fixture.timer.sleep(HOUR));
     assert_eq!(fixture.poll(sleep.as_mut()), Poll::Pending);
     let mut second = pin!(fixture.timer.sleep(HOUR));
-    assert_eq!(fixture.poll(second.as_mut()), Poll::Ready(Err(SleepError::Full)));
+    assert_eq!(
+        fixture.poll(second.as_mut()),
+        Poll::Ready(Err(SleepError::Full))
+    );
     // To be polled with another waker is not to come again: it keeps its place.
     let waker = Waker::from(Arc::<Wakes>::default());
-    assert_eq!(sleep.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
+    assert_eq!(
+        sleep.as_mut().poll(&mut Context::from_waker(&waker)),
+        Poll::Pending
+    );
     assert_eq!(fixture.timer.stats().added, 1);
     assert_eq!(fixture.poll(sleep.as_mut()), Poll::Pending);
     // Those who slept are returned, and can be woken.
     let sleepers = fixture.timer.shutdown();
-    sleepers.into_iter().map(TimerEntry::into_task).for_each(Task::run);
+    sleepers
+        .into_iter()
+        .map(TimerEntry::into_task)
+        .for_each(Task::run);
     assert_eq!(fixture.wakes.take(), 1);
-    assert_eq!(fixture.poll(sleep.as_mut()), Poll::Ready(Err(SleepError::Shutdown)));
+    assert_eq!(
+        fixture.poll(sleep.as_mut()),
+        Poll::Ready(Err(SleepError::Shutdown))
+    );
     let timed = fixture.timer.timeout(HOUR, std::future::pending::<()>());
     let error = TimedError::Sleep(SleepError::Shutdown);
     assert_eq!(fixture.poll(pin!(timed)), Poll::Ready(Err(error)));

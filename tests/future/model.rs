@@ -56,7 +56,12 @@ impl Model {
     /// Lets time pass: each sleep that is due is woken, once.
     fn advance(&mut self, ms: u32) {
         self.now += ms;
-        for sleep in self.sleeps.iter_mut().flatten().filter(|it| it.deadline <= self.now) {
+        for sleep in self
+            .sleeps
+            .iter_mut()
+            .flatten()
+            .filter(|it| it.deadline <= self.now)
+        {
             if let Some(waker) = sleep.wakes.take() {
                 self.woken[waker] += 1;
             }
@@ -81,7 +86,10 @@ fn run(
     match *step {
         Step::Begin(id, ms) => {
             sleeps[id] = Some(Box::pin(fixture.timer.sleep(ms * MS)));
-            model.sleeps[id] = Some(Naive { deadline: model.now + ms, wakes: None });
+            model.sleeps[id] = Some(Naive {
+                deadline: model.now + ms,
+                wakes: None,
+            });
         }
         Step::Poll(id, waker) => {
             if let (Some(sleep), Some(naive)) = (&mut sleeps[id], &mut model.sleeps[id]) {
@@ -123,7 +131,11 @@ fn sleeps_do_what_the_model_says_after_every_step() {
             fixture.timer.assert_invariants();
             let woken = counts.each_ref().map(|count| count.take());
             assert_eq!(woken, std::mem::take(&mut model.woken), "who was woken");
-            let waits = model.sleeps.iter().flatten().filter(|sleep| sleep.wakes.is_some());
+            let waits = model
+                .sleeps
+                .iter()
+                .flatten()
+                .filter(|sleep| sleep.wakes.is_some());
             assert_eq!(fixture.timer.len(), waits.count(), "what the timer holds");
             for (sleep, naive) in sleeps.iter().zip(&model.sleeps) {
                 let is_elapsed = sleep.as_ref().map(|sleep| sleep.is_elapsed());
@@ -131,5 +143,7 @@ fn sleeps_do_what_the_model_says_after_every_step() {
             }
         }
     }
-    QuickCheck::new().tests(500).quickcheck(agrees as fn(Vec<Step>));
+    QuickCheck::new()
+        .tests(500)
+        .quickcheck(agrees as fn(Vec<Step>));
 }

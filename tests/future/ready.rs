@@ -64,18 +64,35 @@ fn a_loop_that_also_makes_sleeps_that_wait_lets_others_run() {
 #[test]
 fn what_is_over_at_once_says_that_its_timer_is_shut_down_or_full() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).max_pending(1).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .max_pending(1)
+        .build()
+        .unwrap();
     let mut behind = timer.interval(MS).missed_tick(MissedTick::Burst);
     clock.advance(HOUR);
-    assert!(clock.block_on(behind.tick()).is_some_and(|tick| tick.is_ok()));
+    assert!(
+        clock
+            .block_on(behind.tick())
+            .is_some_and(|tick| tick.is_ok())
+    );
     assert_eq!(clock.block_on(timer.sleep(Duration::ZERO)), Some(Ok(())));
     let waits = timer.after(HOUR, || ()).unwrap();
-    assert_eq!(clock.block_on(timer.sleep(Duration::ZERO)), Some(Err(SleepError::Full)));
+    assert_eq!(
+        clock.block_on(timer.sleep(Duration::ZERO)),
+        Some(Err(SleepError::Full))
+    );
     assert!(waits.cancel().is_cancelled());
     assert_eq!(clock.block_on(timer.sleep(Duration::ZERO)), Some(Ok(())));
     timer.shutdown();
-    assert_eq!(clock.block_on(behind.tick()), Some(Err(SleepError::Shutdown)));
-    assert_eq!(clock.block_on(timer.sleep(Duration::ZERO)), Some(Err(SleepError::Shutdown)));
+    assert_eq!(
+        clock.block_on(behind.tick()),
+        Some(Err(SleepError::Shutdown))
+    );
+    assert_eq!(
+        clock.block_on(timer.sleep(Duration::ZERO)),
+        Some(Err(SleepError::Shutdown))
+    );
 }
 
 #[test]

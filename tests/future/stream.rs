@@ -15,7 +15,10 @@ fn next(interval: &mut Interval) -> Poll<Option<Result<Instant, SleepError>>> {
 #[test]
 fn its_items_are_the_ticks() {
     let fixture = Fixture::new();
-    let mut interval = fixture.timer.interval(2 * MS).missed_tick(MissedTick::Burst);
+    let mut interval = fixture
+        .timer
+        .interval(2 * MS)
+        .missed_tick(MissedTick::Burst);
     let start = fixture.clock.now();
     assert_eq!(next(&mut interval), Poll::Ready(Some(Ok(start))));
     assert_eq!(next(&mut interval), Poll::Pending);
@@ -32,7 +35,10 @@ fn it_ends_with_the_first_error() {
     assert!(next(&mut interval).is_ready());
     assert_eq!(next(&mut interval), Poll::Pending);
     fixture.timer.shutdown();
-    assert_eq!(next(&mut interval), Poll::Ready(Some(Err(SleepError::Shutdown))));
+    assert_eq!(
+        next(&mut interval),
+        Poll::Ready(Some(Err(SleepError::Shutdown)))
+    );
     assert_eq!(next(&mut interval), Poll::Ready(None));
     assert_eq!(next(&mut interval), Poll::Ready(None));
 }

@@ -11,7 +11,9 @@ fn planted_bugs_find_their_place() {
         let patch = entry.expect("a readable folder").path();
         // One at a time: two of them may change the same line.
         let mut git = Command::new("git");
-        git.args(["apply", "--check"]).arg(&patch).current_dir(root());
+        git.args(["apply", "--check"])
+            .arg(&patch)
+            .current_dir(root());
         let Ok(checked) = git.output() else {
             assert!(std::env::var_os("CI").is_none(), "git is not installed");
             return;

@@ -10,13 +10,19 @@ pub(crate) fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_test = |line: &str| line.starts_with("#[cfg(") && line.contains("test");
     let lines: Vec<&str> = text.lines().collect();
     let starts_tests = |pair: &[&str]| is_test(pair[0]) && pair[1].starts_with("mod tests");
-    let end = lines.windows(2).position(starts_tests).unwrap_or(lines.len());
-    lines.into_iter().take(end).enumerate().map(|(number, line)| (number + 1, line)).filter(
-        |(_, line)| {
+    let end = lines
+        .windows(2)
+        .position(starts_tests)
+        .unwrap_or(lines.len());
+    lines
+        .into_iter()
+        .take(end)
+        .enumerate()
+        .map(|(number, line)| (number + 1, line))
+        .filter(|(_, line)| {
             let line = line.trim_start();
             !line.is_empty() && !line.starts_with("//")
-        },
-    )
+        })
 }
 
 /// The modules of a crate.
@@ -31,7 +37,9 @@ impl Tree {
     /// Returns the module that a path from the root leads into.
     fn module_of(&self, path: &str) -> Option<String> {
         let parts: Vec<&str> = path.split("::").collect();
-        let longest = (1..=parts.len()).rev().map(|length| parts[..length].join("::"));
+        let longest = (1..=parts.len())
+            .rev()
+            .map(|length| parts[..length].join("::"));
         longest.into_iter().find(|module| self.0.contains(module))
     }
 
@@ -52,8 +60,13 @@ impl Tree {
             let is_export = line.starts_with("pub use ");
             for rest in words(line, "crate::").filter(|_| !is_export) {
                 // An import may go on over many lines.
-                let more = lines[at + 1..].iter().map(|(_, line)| without_comment(line).trim());
-                let text = std::iter::once(rest).chain(more).take(60).collect::<String>();
+                let more = lines[at + 1..]
+                    .iter()
+                    .map(|(_, line)| without_comment(line).trim());
+                let text = std::iter::once(rest)
+                    .chain(more)
+                    .take(60)
+                    .collect::<String>();
                 let mut paths = Vec::new();
                 read_paths(&mut text.as_str(), "", &mut paths);
                 for path in paths {
@@ -63,7 +76,10 @@ impl Tree {
             }
             // A folder's module can name what is in the folder without a prefix.
             let children = self.0.iter().filter_map(|module| {
-                module.strip_prefix(own)?.strip_prefix("::").map(|child| (child, module))
+                module
+                    .strip_prefix(own)?
+                    .strip_prefix("::")
+                    .map(|child| (child, module))
             });
             for (child, module) in children {
                 if words(line, &format!("{child}::")).next().is_some() {
@@ -101,9 +117,15 @@ fn read_paths(text: &mut &str, prefix: &str, out: &mut Vec<String>) {
         *text = text.strip_prefix('}').unwrap_or(text);
         return;
     }
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
     let (name, rest) = text.split_at(if text.starts_with('*') { 1 } else { end });
-    let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}::{name}") };
+    let path = if prefix.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{prefix}::{name}")
+    };
     *text = rest;
     match rest.strip_prefix("::") {
         Some(more) => {
@@ -125,9 +147,13 @@ pub(crate) fn functions(text: &str) -> Vec<(usize, usize)> {
             let indent = &line[..line.len() - line.trim_start().len()];
             open = Some((number, indent.to_owned()));
         }
-        let Some((start, indent)) = &open else { continue };
+        let Some((start, indent)) = &open else {
+            continue;
+        };
         // rustfmt closes a function where it began: with a brace, or a semicolon if it has no body.
-        let Some(own) = line.strip_prefix(indent.as_str()) else { continue };
+        let Some(own) = line.strip_prefix(indent.as_str()) else {
+            continue;
+        };
         in_bounds = own == "where" || (in_bounds && own != "{");
         let is_first = *start == number && (own.ends_with('}') || own.ends_with(';'));
         let ends_signature = own.starts_with(')') && (own.ends_with(';') || own.ends_with("{}"));
@@ -143,8 +169,12 @@ pub(crate) fn functions(text: &str) -> Vec<(usize, usize)> {
 }
 
 fn begins_function(line: &str) -> bool {
-    let words = line.split_whitespace().map(|word| word.split('(').next().unwrap_or(word));
-    let known = ["pub", "const", "async", "unsafe", "extern", "default", "crate", "\"C\""];
+    let words = line
+        .split_whitespace()
+        .map(|word| word.split('(').next().unwrap_or(word));
+    let known = [
+        "pub", "const", "async", "unsafe", "extern", "default", "crate", "\"C\"",
+    ];
     let mut words = words.skip_while(|word| known.contains(word));
     words.next() == Some("fn")
 }

@@ -19,7 +19,9 @@ impl Fixture {
 }
 
 fn vacant_add(keyed: &KeyedTimer<u32, u32>, key: u32, task: u32) -> Result<Option<u32>, u32> {
-    let Entry::Vacant(vacant) = keyed.entry(key) else { unreachable!("its time is up") };
+    let Entry::Vacant(vacant) = keyed.entry(key) else {
+        unreachable!("its time is up")
+    };
     vacant.add(MS, task).map_err(AddError::into_task)
 }
 
@@ -33,7 +35,10 @@ fn a_key_whose_time_is_up_is_not_seen_and_cannot_be_moved() {
     fixture.clock.advance(10 * MS - NS);
     assert!(keyed.get(&1) == Some(11) && keyed.contains(&1) && fixture.visited().len() == 2);
     fixture.clock.advance(NS);
-    assert_eq!((keyed.get(&1), keyed.deadline(&1), keyed.contains(&1)), (None, None, false));
+    assert_eq!(
+        (keyed.get(&1), keyed.deadline(&1), keyed.contains(&1)),
+        (None, None, false)
+    );
     assert!(keyed.with(&1, |_, _| ()).is_none() && keyed.find(&1).is_none());
     assert!(matches!(keyed.entry(1), Entry::Vacant(_)));
     assert_eq!(fixture.visited(), [2]);
@@ -42,7 +47,11 @@ fn a_key_whose_time_is_up_is_not_seen_and_cannot_be_moved() {
     let later = fixture.clock.now() + HOUR; // The clock need not be read for it.
     assert!(!keyed.touch(&1, later) && !keyed.reschedule(&1, later));
     assert_eq!(keyed.len(), 2, "it is counted");
-    assert_eq!(fixture.advance(Duration::ZERO), [(1, 11)], "it stayed as it was");
+    assert_eq!(
+        fixture.advance(Duration::ZERO),
+        [(1, 11)],
+        "it stayed as it was"
+    );
 }
 
 /// Seen to fail: an `add` of a vacant entry added the key a second time.
@@ -53,12 +62,23 @@ fn a_key_whose_time_is_up_is_taken_or_replaced_and_does_not_expire() {
     (1..=5).for_each(|key| _ = fixture.schedule(key, MS, key * 10));
     fixture.clock.advance(HOUR);
     assert_eq!((keyed.cancel(&1), keyed.cancel(&1)), (Some(10), None));
-    assert_eq!(keyed.cancel_if(&2, |task, at| (*task, at.is_some()) == (20, true)), Some(20));
+    assert_eq!(
+        keyed.cancel_if(&2, |task, at| (*task, at.is_some()) == (20, true)),
+        Some(20)
+    );
     (1..=2).for_each(|key| assert_eq!(fixture.schedule(key, MS, key), None, "there is room"));
     assert_eq!(fixture.schedule(3, MS, 3), Some(30));
-    assert_eq!(vacant_add(keyed, 4, 4), Ok(Some(40)), "also on a full timer");
+    assert_eq!(
+        vacant_add(keyed, 4, 4),
+        Ok(Some(40)),
+        "also on a full timer"
+    );
     assert_eq!(keyed.len(), 5);
-    assert_eq!(fixture.advance(Duration::ZERO), [(5, 50)], "of the former ones");
+    assert_eq!(
+        fixture.advance(Duration::ZERO),
+        [(5, 50)],
+        "of the former ones"
+    );
     fixture.clock.advance(MS);
     let mut all = keyed.cancel_all();
     all.sort_unstable();
@@ -86,7 +106,10 @@ fn a_hastened_key_expires_at_the_earliest_time_that_was_named() {
     assert!(keyed.hasten(&1, 5 * MS) && keyed.hasten(&1, 3 * MS) && keyed.hasten(&1, 4 * MS));
     assert_eq!(keyed.deadline(&1), Some(now + 3 * MS));
     assert!(!keyed.hasten(&2, MS));
-    assert_eq!((fixture.advance(2 * MS), fixture.advance(MS)), (vec![], vec![(1, 11)]));
+    assert_eq!(
+        (fixture.advance(2 * MS), fixture.advance(MS)),
+        (vec![], vec![(1, 11)])
+    );
 }
 
 /// A clock of the user's may take its time, and the others wait for the lock. Seen to fail: with
@@ -117,7 +140,10 @@ fn the_clock_is_read_once_and_before_the_lock_is_taken() {
             let caller = scope.spawn(call);
             let begun = Instant::now();
             while read() == before {
-                assert!(begun.elapsed() < Duration::from_secs(20), "call {number} waits first");
+                assert!(
+                    begun.elapsed() < Duration::from_secs(20),
+                    "call {number} waits first"
+                );
                 thread::yield_now();
             }
             drop(held);

@@ -35,14 +35,21 @@ fn an_entry_tells_what_there_is_and_changes_it() {
     occupied(&|mut entry| {
         entry.touch(20 * MS);
         entry.touch(now);
-        assert_eq!(entry.deadline(), Some(now + 20 * MS), "it never moves to an earlier one");
+        assert_eq!(
+            entry.deadline(),
+            Some(now + 20 * MS),
+            "it never moves to an earlier one"
+        );
         entry.touch(now + 30 * MS);
         assert_eq!(entry.deadline(), Some(now + 30 * MS));
         entry.reschedule(now + HOUR);
         assert_eq!(entry.deadline(), Some(now + HOUR));
         entry.reschedule(2 * MS);
     });
-    assert_eq!((fixture.advance(MS), fixture.advance(MS)), (vec![], vec![(1, 13)]));
+    assert_eq!(
+        (fixture.advance(MS), fixture.advance(MS)),
+        (vec![], vec![(1, 13)])
+    );
     fixture.schedule(1, MS, 14);
     occupied(&|entry| assert_eq!(entry.cancel(), 14));
     assert!(fixture.timer.is_empty() && fixture.advance(HOUR).is_empty());
@@ -71,7 +78,12 @@ fn what_is_cancelled_or_touched_only_if_it_is_the_one() {
     fixture.schedule(1, 10 * MS, 100);
     fixture.schedule(1, 20 * MS, 200);
     assert_eq!(fixture.keyed.cancel_if(&1, |task, _| *task == 100), None);
-    assert_eq!(fixture.keyed.cancel_if(&2, |_, _| unreachable!("there is no such key")), None);
+    assert_eq!(
+        fixture
+            .keyed
+            .cancel_if(&2, |_, _| unreachable!("there is no such key")),
+        None
+    );
     assert!(!fixture.keyed.touch_if(&1, HOUR, |task, _| *task == 100));
     assert!(!fixture.keyed.touch_if(&2, HOUR, |_, _| true));
     assert_eq!(fixture.keyed.deadline(&1), Some(start + 20 * MS));
@@ -79,7 +91,10 @@ fn what_is_cancelled_or_touched_only_if_it_is_the_one() {
     assert!(fixture.keyed.touch_if(&1, 30 * MS, is_short));
     assert!(!fixture.keyed.touch_if(&1, HOUR, is_short));
     assert_eq!(fixture.advance(29 * MS), []);
-    assert_eq!(fixture.keyed.cancel_if(&1, |task, _| *task == 200), Some(200));
+    assert_eq!(
+        fixture.keyed.cancel_if(&1, |task, _| *task == 200),
+        Some(200)
+    );
     assert!(fixture.timer.is_empty());
 }
 
@@ -93,7 +108,10 @@ fn a_task_is_read_changed_and_taken_with_its_deadline() {
         (*task, at)
     });
     assert_eq!(doubled, Some((22, Some(deadline))));
-    assert_eq!((fixture.keyed.get(&1), fixture.keyed.get(&2)), (Some(22), None));
+    assert_eq!(
+        (fixture.keyed.get(&1), fixture.keyed.get(&2)),
+        (Some(22), None)
+    );
     assert_eq!(fixture.keyed.with(&2, |_, _| ()), None);
     assert_eq!(fixture.keyed.cancel(&1), Some(22));
     assert!(fixture.keyed.find(&1).is_none() && fixture.timer.is_empty());
@@ -103,14 +121,21 @@ fn a_task_is_read_changed_and_taken_with_its_deadline() {
 fn a_deadline_that_never_comes_is_none() {
     let fixture = Fixture::new();
     fixture.schedule(1, Duration::MAX, 11);
-    assert_eq!((fixture.keyed.deadline(&1), fixture.keyed.get(&1)), (None, Some(11)));
+    assert_eq!(
+        (fixture.keyed.deadline(&1), fixture.keyed.get(&1)),
+        (None, Some(11))
+    );
 }
 
 #[test]
 fn a_panic_while_an_entry_is_held_leaves_the_key_as_it_was() {
     let fixture = Fixture::new();
     fixture.schedule(1, MS, 11);
-    let panics = || fixture.keyed.with(&1, |_, _| panic!("which is what the test is about"));
+    let panics = || {
+        fixture
+            .keyed
+            .with(&1, |_, _| panic!("which is what the test is about"))
+    };
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     let panics = || fixture.keyed.cancel_if(&1, |_, _| panic!("likewise"));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
@@ -165,7 +190,8 @@ fn a_turn_while_an_entry_is_held_panics_and_loses_nothing() {
         let fixture = Fixture::new();
         let own = fixture.timer.downgrade();
         let advances = crate::calls::waker(move || {
-            own.upgrade().map(|timer| timer.advance_clock(Duration::ZERO));
+            own.upgrade()
+                .map(|timer| timer.advance_clock(Duration::ZERO));
         });
         fixture.schedule(1, MS, 11);
         let entry = fixture.keyed.find(&1);
@@ -176,15 +202,21 @@ fn a_turn_while_an_entry_is_held_panics_and_loses_nothing() {
         assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());
         drop(entry);
         let panicked = fixture.timer.stats().panicked;
-        done.send((panicked, fixture.advance(Duration::ZERO))).expect("the test waits");
+        done.send((panicked, fixture.advance(Duration::ZERO)))
+            .expect("the test waits");
     });
-    assert_eq!(result.recv_timeout(Duration::from_secs(20)), Ok((1, vec![(1, 11)])));
+    assert_eq!(
+        result.recv_timeout(Duration::from_secs(20)),
+        Ok((1, vec![(1, 11)]))
+    );
 }
 
 /// Returns the number of visits to every key.
 fn visits(fixture: &Fixture) -> BTreeMap<u32, u32> {
     let mut visits = BTreeMap::new();
-    fixture.keyed.for_each(|key, _, _| *visits.entry(*key).or_default() += 1);
+    fixture
+        .keyed
+        .for_each(|key, _, _| *visits.entry(*key).or_default() += 1);
     visits
 }
 
@@ -198,8 +230,10 @@ fn every_key_is_visited_once_however_many_there_are() {
     (0..100_000).filter(|key| !is_kept(*key)).for_each(|key| {
         assert_eq!(fixture.keyed.cancel(&key), Some(key));
     });
-    let kept: BTreeMap<u32, u32> =
-        (0..100_000).filter(|key| is_kept(*key)).map(|key| (key, 1)).collect();
+    let kept: BTreeMap<u32, u32> = (0..100_000)
+        .filter(|key| is_kept(*key))
+        .map(|key| (key, 1))
+        .collect();
     assert_eq!(visits(&fixture), kept);
     assert_eq!(visits_in_steps(&fixture), kept);
 }
@@ -213,7 +247,10 @@ fn visits_in_steps(fixture: &Fixture) -> BTreeMap<u32, u32> {
             *visits.entry(*key).or_default() += 1;
             step += 1;
         });
-        assert!(step <= 256 && (step > 0 || place.is_none()), "{step} keys at {from}");
+        assert!(
+            step <= 256 && (step > 0 || place.is_none()),
+            "{step} keys at {from}"
+        );
     }
     visits
 }
@@ -221,15 +258,32 @@ fn visits_in_steps(fixture: &Fixture) -> BTreeMap<u32, u32> {
 #[test]
 fn any_number_is_a_place() {
     let fixture = Fixture::new();
-    assert_eq!(fixture.keyed.visit_from(0, |_, _, _| panic!("there is no key")), None);
+    assert_eq!(
+        fixture
+            .keyed
+            .visit_from(0, |_, _, _| panic!("there is no key")),
+        None
+    );
     (0..1_000).for_each(|key| assert_eq!(fixture.schedule(key, HOUR, key), None));
     let last = u64::from(u32::MAX); // Of the first shard. Seen to overflow on 32 bits.
-    for place in [1, 1 << 31, last, 1 << 32, (1 << 32) + 7, 1 << 44, 1 << 63, u64::MAX] {
+    for place in [
+        1,
+        1 << 31,
+        last,
+        1 << 32,
+        (1 << 32) + 7,
+        1 << 44,
+        1 << 63,
+        u64::MAX,
+    ] {
         let (mut from, mut seen) = (Some(place), 0);
         while let Some(place) = from {
             from = fixture.keyed.visit_from(place, |_, _, _| seen += 1);
         }
-        assert!(seen < 1_000, "{seen} keys from {place}: not those of the first chunk");
+        assert!(
+            seen < 1_000,
+            "{seen} keys from {place}: not those of the first chunk"
+        );
     }
 }
 
@@ -258,7 +312,10 @@ fn a_key_that_stays_is_visited_once_while_others_come_and_go() {
         while !others.is_finished() {
             let mut visits = vec![0; STAY as usize];
             keyed.for_each(|key, _, _| {
-                visits.get_mut(*key as usize).into_iter().for_each(|it| *it += 1);
+                visits
+                    .get_mut(*key as usize)
+                    .into_iter()
+                    .for_each(|it| *it += 1);
             });
             assert!(visits.iter().all(|visits| *visits == 1), "{visits:?}");
         }
@@ -269,7 +326,11 @@ fn a_key_that_stays_is_visited_once_while_others_come_and_go() {
 fn a_visit_that_panics_leaves_the_keys_as_they_were() {
     let fixture = Fixture::new();
     fixture.schedule(1, MS, 11);
-    let panics = || fixture.keyed.for_each(|_, _, _| panic!("which is what the test is about"));
+    let panics = || {
+        fixture
+            .keyed
+            .for_each(|_, _, _| panic!("which is what the test is about"))
+    };
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     assert_eq!(visits(&fixture), BTreeMap::from([(1, 1)]));
     assert_eq!(fixture.advance(MS), [(1, 11)]);

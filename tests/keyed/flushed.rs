@@ -23,12 +23,16 @@ impl Flushed {
     /// The time of keys 1 and 2 is up, and their tasks are on their way.
     fn new() -> Self {
         let (sender, tasks) = channel();
-        Self::with(tasks, |builder| builder.executor(move |task| _ = sender.send(task)))
+        Self::with(tasks, |builder| {
+            builder.executor(move |task| _ = sender.send(task))
+        })
     }
 
     fn with(tasks: Receiver<Task>, build: impl FnOnce(TimerBuilder) -> TimerBuilder) -> Self {
         let clock = ManualClock::new();
-        let timer = build(Timer::builder().clock(clock.clone()).max_pending(2)).build().unwrap();
+        let timer = build(Timer::builder().clock(clock.clone()).max_pending(2))
+            .build()
+            .unwrap();
         let (sender, expired) = channel();
         let keyed = KeyedTimer::new(&timer, move |key, task: Value| {
             sender.send((key, *task)).unwrap();
@@ -38,7 +42,13 @@ impl Flushed {
         }
         clock.advance(3 * MS);
         assert_eq!(timer.advance_clock(Duration::ZERO), 2);
-        Flushed { timer, clock, keyed, tasks, expired }
+        Flushed {
+            timer,
+            clock,
+            keyed,
+            tasks,
+            expired,
+        }
     }
 
     /// Runs what is on its way. Returns what that expires.
@@ -57,12 +67,19 @@ fn a_flushed_key_is_gone_before_its_task_has_run() {
     assert_eq!((keyed.len(), timer.len(), timer.stats().expired), (0, 0, 2));
     assert_eq!(timer.stats().lateness.count(), 2);
     assert!(!keyed.contains(&1) && !keyed.touch(&1, HOUR) && !keyed.reschedule(&1, HOUR));
-    assert_eq!((keyed.cancel(&1), keyed.get(&1), keyed.cancel_all().len()), (None, None, 0));
+    assert_eq!(
+        (keyed.cancel(&1), keyed.get(&1), keyed.cancel_all().len()),
+        (None, None, 0)
+    );
     assert!(matches!(keyed.entry(1), Entry::Vacant(_)));
     // Both have given their permits back.
     assert_eq!(keyed.add(1, MS, Arc::new(11)).unwrap(), None);
     assert_eq!(keyed.add(3, HOUR, Arc::new(3)).unwrap(), None);
-    assert_eq!(flushed.run(), [(1, 1), (2, 2)], "although a newer value is there");
+    assert_eq!(
+        flushed.run(),
+        [(1, 1), (2, 2)],
+        "although a newer value is there"
+    );
     assert_eq!(keyed.get(&1), Some(Arc::new(11)));
     flushed.clock.advance(MS);
     timer.advance_clock(Duration::ZERO);
@@ -88,7 +105,10 @@ fn what_is_dropped_on_its_way_drops_its_value() {
     let flushed = Flushed::new();
     flushed.run();
     let value = Arc::new(7);
-    flushed.keyed.add(7, Duration::ZERO, Arc::clone(&value)).unwrap();
+    flushed
+        .keyed
+        .add(7, Duration::ZERO, Arc::clone(&value))
+        .unwrap();
     flushed.timer.advance_clock(Duration::ZERO);
     assert_eq!(Arc::strong_count(&value), 2);
     drop(flushed.tasks.recv().unwrap());
@@ -97,7 +117,13 @@ fn what_is_dropped_on_its_way_drops_its_value() {
 
 #[test]
 fn what_is_on_its_way_expires_after_the_end_of_its_timer_and_of_the_last_clone() {
-    let Flushed { timer, keyed, tasks, expired, .. } = Flushed::new();
+    let Flushed {
+        timer,
+        keyed,
+        tasks,
+        expired,
+        ..
+    } = Flushed::new();
     assert!(timer.shutdown().is_empty());
     tasks.recv().unwrap().run();
     drop((keyed, timer));
@@ -112,7 +138,11 @@ fn a_kept_key_is_dropped_if_there_is_a_newer_value() {
     for (is_there, is_shut) in [(false, false), (true, false), (false, true)] {
         let (sender, tasks) = channel();
         let builder = Timer::builder().executor(move |task: Task| _ = sender.send(task));
-        let timer = builder.max_pending(1).clock(ManualClock::new()).build().unwrap();
+        let timer = builder
+            .max_pending(1)
+            .clock(ManualClock::new())
+            .build()
+            .unwrap();
         let keep = |key: u32, task: Value| Some((key, TimerEntry::after(HOUR, task)));
         let (keyed, kept) = (KeyedTimer::new(&timer, keep), Arc::new(1));
         keyed.add(1, Duration::ZERO, Arc::clone(&kept)).unwrap();

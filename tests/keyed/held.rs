@@ -56,9 +56,12 @@ fn a_timer_is_printed_under_an_entry() {
         let keyed = KeyedTimer::new(&timer, |_: u32, ()| ());
         keyed.add(1, HOUR, ()).expect("there is room");
         let _entry = keyed.find(&1);
-        done.send(format!("{timer:?} {keyed:?}")).expect("the test waits");
+        done.send(format!("{timer:?} {keyed:?}"))
+            .expect("the test waits");
     });
-    let printed = printed.recv_timeout(HANG).expect("printing takes no lock of a shard");
+    let printed = printed
+        .recv_timeout(HANG)
+        .expect("printing takes no lock of a shard");
     assert!(printed.contains("held"), "{printed}");
 }
 
@@ -92,7 +95,10 @@ fn a_key_that_is_kept_waits_for_who_holds_its_shard() {
         assert!(!runs.is_finished());
         drop(entry);
     });
-    assert_eq!((keyed.get(&1).as_deref(), timer.stats().added), (Some(&6), 2));
+    assert_eq!(
+        (keyed.get(&1).as_deref(), timer.stats().added),
+        (Some(&6), 2)
+    );
     keyed.assert_invariants();
 }
 
@@ -124,7 +130,10 @@ fn a_kept_key_that_panics_panics_in_its_own_task() {
     let run = || tasks.recv_timeout(HANG).map(Task::run);
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
     picky.store(false, SeqCst);
-    assert_eq!((Arc::strong_count(&task), keyed.len(), timer.len()), (1, 1, 1));
+    assert_eq!(
+        (Arc::strong_count(&task), keyed.len(), timer.len()),
+        (1, 1, 1)
+    );
     keyed.assert_invariants();
 }
 
@@ -133,7 +142,10 @@ fn a_kept_key_that_panics_panics_in_its_own_task() {
 #[test]
 fn a_turn_that_waits_for_an_entry_keeps_nobody_else_waiting() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().expect("in range");
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .build()
+        .expect("in range");
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     keyed.add(1, MS, 1_u32).unwrap();
     let (held, is_held) = channel();
@@ -143,7 +155,10 @@ fn a_turn_that_waits_for_an_entry_keeps_nobody_else_waiting() {
         scope.spawn(move || {
             let entry = keyed.find(&1);
             held.send(()).expect("the test waits");
-            assert!(released.recv_timeout(HANG).is_ok(), "a call waits for this entry");
+            assert!(
+                released.recv_timeout(HANG).is_ok(),
+                "a call waits for this entry"
+            );
             drop(entry);
         });
         is_held.recv_timeout(HANG).expect("it is held");
@@ -151,7 +166,11 @@ fn a_turn_that_waits_for_an_entry_keeps_nobody_else_waiting() {
         let turn = scope.spawn(|| timer.advance_clock(Duration::ZERO));
         thread::sleep(20 * MS);
         assert!(!turn.is_finished() && !timer.is_shutdown());
-        assert!(timer.next_expiration().is_some_and(|next| next <= timer.now()));
+        assert!(
+            timer
+                .next_expiration()
+                .is_some_and(|next| next <= timer.now())
+        );
         let listener = timer.listener();
         assert!(listener.next_expiration(Waker::noop()).is_some());
         drop(KeyedTimer::new(&timer, |_: u32, _: u64| ()));

@@ -46,12 +46,19 @@ impl Fixture {
     pub(crate) fn with(options: impl FnOnce(TimerBuilder) -> TimerBuilder) -> Self {
         let clock = ManualClock::new();
         let builder = Timer::builder().shards(2).clock(clock.clone());
-        let timer = options(builder).build().expect("the options are in their ranges");
+        let timer = options(builder)
+            .build()
+            .expect("the options are in their ranges");
         let (sender, expired) = channel();
         let keyed = KeyedTimer::new(&timer, move |key, task| {
             sender.send((key, task)).expect("the fixture lives");
         });
-        Fixture { keyed, timer, clock, expired }
+        Fixture {
+            keyed,
+            timer,
+            clock,
+            expired,
+        }
     }
 
     /// Schedules a task that nothing refuses; the one that it replaces.
@@ -84,9 +91,14 @@ fn a_closure_may_return_nothing_ever() {
         .build()
         .unwrap();
     timer.after(MS, 1_u32).unwrap();
-    keyed.iter().for_each(|keyed| _ = keyed.add(1, MS, 1_u32).unwrap());
+    keyed
+        .iter()
+        .for_each(|keyed| _ = keyed.add(1, MS, 1_u32).unwrap());
     fixture.advance(MS);
-    assert_eq!((timer.advance_clock(Duration::ZERO), timer.stats().panicked), (1, 1));
+    assert_eq!(
+        (timer.advance_clock(Duration::ZERO), timer.stats().panicked),
+        (1, 1)
+    );
     assert_eq!(fixture.timer.stats().panicked, 2);
 }
 
@@ -134,7 +146,11 @@ fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
     }
     assert!(fixture.keyed.reschedule(&1, 20 * MS));
     let stats = fixture.timer.stats();
-    assert_eq!((stats.added, stats.rescheduled), (1, 2), "what did not extend it does not count");
+    assert_eq!(
+        (stats.added, stats.rescheduled),
+        (1, 2),
+        "what did not extend it does not count"
+    );
     assert_eq!(fixture.advance(19 * MS), []);
     // It goes on, also where the timer is full; and may still become earlier.
     assert!(fixture.keyed.reschedule(&1, HOUR) && fixture.keyed.reschedule(&1, MS));
@@ -168,7 +184,11 @@ const S: Duration = Duration::from_secs(1);
 #[test]
 fn nothing_expires_after_the_last_clone_was_dropped() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().shards(2).clock(clock.clone()).build().unwrap();
+    let timer = Timer::builder()
+        .shards(2)
+        .clock(clock.clone())
+        .build()
+        .unwrap();
     let last: Arc<Mutex<Option<KeyedTimer<u32, u32>>>> = Arc::default();
     let (sender, expired) = channel();
     let (held, inner, hands) = (Arc::clone(&last), timer.downgrade(), clock.clone());
@@ -207,7 +227,10 @@ fn a_key_that_is_taken_out_gives_its_permit_back() {
     }
     keyed.add(1, S, 1).unwrap();
     drop(keyed);
-    assert!(timer.add(TimerEntry::after(S, || ())).is_ok(), "its keyed timer was dropped");
+    assert!(
+        timer.add(TimerEntry::after(S, || ())).is_ok(),
+        "its keyed timer was dropped"
+    );
 }
 
 thread_local! {
@@ -230,16 +253,24 @@ impl Drop for Curious {
 /// Seen to fail: keys that were refused, or were there already, were dropped under the lock.
 #[test]
 fn a_keys_drop_may_use_the_keyed_timer() {
-    let timer = Timer::builder().clock(ManualClock::new()).max_pending(1).build().unwrap();
+    let timer = Timer::builder()
+        .clock(ManualClock::new())
+        .max_pending(1)
+        .build()
+        .unwrap();
     let keyed = KeyedTimer::new(&timer, |_: Curious, _: u32| ());
     LOOKED_AT.with(|looked_at| assert!(looked_at.set(keyed.clone()).is_ok()));
     assert!(keyed.add(Curious(1), S, 1_u32).unwrap().is_none());
     assert_eq!(keyed.add(Curious(1), S, 1_u32).unwrap(), Some(1));
     assert!(keyed.add(Curious(2), S, 1_u32).is_err());
-    let Entry::Vacant(vacant) = keyed.entry(Curious(2)) else { unreachable!("it is full") };
+    let Entry::Vacant(vacant) = keyed.entry(Curious(2)) else {
+        unreachable!("it is full")
+    };
     assert!(vacant.add(S, 1_u32).is_err());
     drop(keyed.entry(Curious(2)));
     assert_eq!(LOOKS.get(), 4, "each but the first one, which is there");
-    let Entry::Occupied(occupied) = keyed.entry(Curious(1)) else { unreachable!("it is there") };
+    let Entry::Occupied(occupied) = keyed.entry(Curious(1)) else {
+        unreachable!("it is there")
+    };
     assert_eq!((occupied.cancel(), LOOKS.get()), (1, 6));
 }

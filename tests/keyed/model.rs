@@ -24,7 +24,11 @@ struct Expected {
 
 impl Expected {
     fn new(task: u32, deadline: u64, now: &Moment) -> Self {
-        let mut expected = Expected { task, deadline, by: 0 };
+        let mut expected = Expected {
+            task,
+            deadline,
+            by: 0,
+        };
         expected.move_to(deadline, now);
         expected
     }
@@ -32,7 +36,11 @@ impl Expected {
     fn move_to(&mut self, deadline: u64, now: &Moment) {
         self.deadline = deadline;
         let is_due = deadline <= now.nanos;
-        self.by = if is_due { now.rounded_down() } else { now.tick_of(deadline) };
+        self.by = if is_due {
+            now.rounded_down()
+        } else {
+            now.tick_of(deadline)
+        };
     }
 
     /// It stays where it is until that is looked at.
@@ -63,7 +71,9 @@ impl Run {
         let clock = ManualClock::seeded(config.seed);
         let busy = Busy::default();
         let own = busy.clone();
-        let builder = config.builder(&clock).executor(move |task| own.execute(task));
+        let builder = config
+            .builder(&clock)
+            .executor(move |task| own.execute(task));
         let timer = builder.build().expect("the options are in their ranges");
         let expired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&expired);
@@ -71,11 +81,26 @@ impl Run {
         let keyed = KeyedTimer::new(&timer, move |key, task| {
             sink.lock().unwrap().push((key, task));
             let (delay, task) = kept(task)?;
-            Some((key, TimerEntry::after(Duration::from_nanos(delay * tick), task)))
+            Some((
+                key,
+                TimerEntry::after(Duration::from_nanos(delay * tick), task),
+            ))
         });
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
         let (model, flushed, tasks) = (BTreeMap::new(), Vec::new(), 0);
-        Run { config, keyed, timer, clock, origin, now, expired, busy, model, flushed, tasks }
+        Run {
+            config,
+            keyed,
+            timer,
+            clock,
+            origin,
+            now,
+            expired,
+            busy,
+            model,
+            flushed,
+            tasks,
+        }
     }
 
     fn apply(&mut self, step: Step) {
@@ -104,7 +129,11 @@ impl Run {
 
     /// Returns the nanoseconds since the timer was built.
     fn moment(&self, span: Span) -> u64 {
-        let like: Vec<u64> = self.model.values().map(|expected| expected.deadline).collect();
+        let like: Vec<u64> = self
+            .model
+            .values()
+            .map(|expected| expected.deadline)
+            .collect();
         span.resolve(self.now.nanos, &self.config, &like)
     }
 
@@ -116,11 +145,15 @@ impl Run {
 
     /// Returns what is seen of a key: nothing any more when its time is up.
     fn seen(&self, key: u32) -> Option<&Expected> {
-        self.model.get(&key).filter(|expected| expected.deadline > self.now.nanos)
+        self.model
+            .get(&key)
+            .filter(|expected| expected.deadline > self.now.nanos)
     }
 
     fn has_room(&self) -> bool {
-        self.config.max_pending.is_none_or(|max| self.model.len() < max)
+        self.config
+            .max_pending
+            .is_none_or(|max| self.model.len() < max)
     }
 
     fn add(&mut self, key: u32, span: Span, how: How) {
@@ -171,7 +204,8 @@ impl Run {
     }
 
     fn insert(&mut self, key: u32, task: u32, deadline: u64) {
-        self.model.insert(key, Expected::new(task, deadline, &self.now));
+        self.model
+            .insert(key, Expected::new(task, deadline, &self.now));
     }
 
     fn move_to(&mut self, key: u32, span: Span, how: How, to: To) {
@@ -182,7 +216,9 @@ impl Run {
             To::Any => self.keyed.reschedule(&key, when),
         };
         assert_eq!(was_seen, self.seen(key).is_some(), "move of {key}");
-        let Some(expected) = self.model.get_mut(&key).filter(|_| was_seen) else { return };
+        let Some(expected) = self.model.get_mut(&key).filter(|_| was_seen) else {
+            return;
+        };
         match to {
             To::Later if deadline > expected.deadline => expected.extend(deadline, &self.now),
             To::Earlier if deadline < expected.deadline => expected.move_to(deadline, &self.now),
@@ -192,7 +228,8 @@ impl Run {
     }
 
     fn set_clock(&mut self, now: u64) {
-        self.clock.advance(Duration::from_nanos(now.saturating_sub(self.now.nanos)));
+        self.clock
+            .advance(Duration::from_nanos(now.saturating_sub(self.now.nanos)));
         self.now = Moment::new(nanos(self.clock.now() - self.origin), self.config.tick);
     }
 
@@ -222,7 +259,13 @@ impl Run {
 
     /// Follows the keys that a flush took out while the executor is busy.
     fn leave(&mut self) {
-        let Run { keyed, model, flushed, now, .. } = self;
+        let Run {
+            keyed,
+            model,
+            flushed,
+            now,
+            ..
+        } = self;
         model.retain(|key, expected| {
             let mut is_left = false; // Whether it is seen or not.
             keyed.cancel_if(key, |_, _| mem::replace(&mut is_left, true));
@@ -238,7 +281,12 @@ impl Run {
     fn work_off(&mut self) {
         for task in self.busy.end() {
             task.run();
-            let ran = self.expired.lock().unwrap().pop().expect("its closure was called");
+            let ran = self
+                .expired
+                .lock()
+                .unwrap()
+                .pop()
+                .expect("its closure was called");
             let waited = self.flushed.iter().position(|flushed| *flushed == ran);
             let (key, task) = self.flushed.swap_remove(waited.expect("it was flushed"));
             if let Some((delay, task)) = kept(task).filter(|_| !self.model.contains_key(&key)) {
@@ -253,13 +301,22 @@ impl Run {
         let mut all = self.keyed.cancel_all();
         all.sort_unstable();
         let expected = mem::take(&mut self.model).into_iter();
-        let expected: Vec<_> = expected.map(|(key, expected)| (key, expected.task)).collect();
+        let expected: Vec<_> = expected
+            .map(|(key, expected)| (key, expected.task))
+            .collect();
         assert_eq!(all, expected);
     }
 
     fn compare(&self) {
-        assert_eq!(*self.expired.lock().unwrap(), [], "a task ran outside of advance_clock");
-        assert_eq!((self.keyed.len(), self.timer.len()), (self.model.len(), self.model.len()));
+        assert_eq!(
+            *self.expired.lock().unwrap(),
+            [],
+            "a task ran outside of advance_clock"
+        );
+        assert_eq!(
+            (self.keyed.len(), self.timer.len()),
+            (self.model.len(), self.model.len())
+        );
         let instant = |expected: &Expected| {
             let comes = expected.deadline < NEVER;
             comes.then(|| self.origin + Duration::from_nanos(expected.deadline))
@@ -267,12 +324,20 @@ impl Run {
         for key in 0..KEYS {
             let expected = self.seen(key);
             assert_eq!(self.keyed.contains(&key), expected.is_some(), "{key}");
-            assert_eq!(self.keyed.deadline(&key), expected.and_then(instant), "deadline of {key}");
+            assert_eq!(
+                self.keyed.deadline(&key),
+                expected.and_then(instant),
+                "deadline of {key}"
+            );
         }
         let mut all = Vec::new();
-        self.keyed.for_each(|key, task, at| all.push((*key, *task, at)));
+        self.keyed
+            .for_each(|key, task, at| all.push((*key, *task, at)));
         all.sort_unstable();
-        let expected = self.model.keys().filter_map(|key| Some((*key, self.seen(*key)?)));
+        let expected = self
+            .model
+            .keys()
+            .filter_map(|key| Some((*key, self.seen(*key)?)));
         let expected = expected.map(|(key, it)| (key, it.task, instant(it)));
         assert!(all.iter().copied().eq(expected), "{all:?}");
         // Looks at every slot of every level.
@@ -362,9 +427,10 @@ impl Arbitrary for Step {
             Step::Add(key, span, how) => {
                 Box::new(span.shrink().map(move |span| Step::Add(key, span, how)))
             }
-            Step::Move(key, span, how, to) => {
-                Box::new(span.shrink().map(move |span| Step::Move(key, span, how, to)))
-            }
+            Step::Move(key, span, how, to) => Box::new(
+                span.shrink()
+                    .map(move |span| Step::Move(key, span, how, to)),
+            ),
             Step::Clock(span) => Box::new(span.shrink().map(Step::Clock)),
             _ => quickcheck::empty_shrinker(),
         }

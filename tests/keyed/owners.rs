@@ -18,7 +18,10 @@ fn timer_of_numbers() -> (Timer<u64>, ManualClock, Receiver<u64>) {
     let clock = ManualClock::new();
     let (sender, expired) = channel();
     let executor = move |number: u64| sender.send(number).expect("the test lives");
-    let timer = Timer::builder().clock(clock.clone()).executor(executor).build();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .executor(executor)
+        .build();
     (timer.expect("it has no thread"), clock, expired)
 }
 
@@ -35,7 +38,9 @@ fn keys_count_once_in_all_that_a_timer_tells() {
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     for key in 0..100 {
         keyed.add(key, MS * (key + 1), key).expect("there is room");
-        timer.add(TimerEntry::after(MS * (key + 1), u64::from(key))).expect("there is room");
+        timer
+            .add(TimerEntry::after(MS * (key + 1), u64::from(key)))
+            .expect("there is room");
     }
     assert_eq!(timer.len(), 200);
     let levels = timer.snapshot().levels;
@@ -55,7 +60,9 @@ fn keys_count_once_in_all_that_a_timer_tells() {
 fn what_has_elapsed_expires_although_another_owner_goes() {
     let (timer, clock, expired) = timer_of_numbers();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
-    timer.add(TimerEntry::after(Duration::ZERO, 1)).expect("there is room");
+    timer
+        .add(TimerEntry::after(Duration::ZERO, 1))
+        .expect("there is room");
     keyed.add(2, Duration::ZERO, 0).expect("there is room");
     drop(keyed);
     assert_eq!(turn(&timer, &clock, Duration::ZERO), 1);
@@ -65,12 +72,19 @@ fn what_has_elapsed_expires_although_another_owner_goes() {
 #[test]
 fn what_is_being_cascaded_expires_although_another_owner_goes() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).build().expect("it has no thread");
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .build()
+        .expect("it has no thread");
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     // Level 0 reaches 511 ms ahead. What is due at 1,000 ms is cascaded from 513 ms on, and what is
     // due meanwhile comes first.
-    timer.add(TimerEntry::after(1_000 * MS, || ())).expect("there is room");
-    timer.add(TimerEntry::after(550 * MS, move || drop(keyed))).expect("there is room");
+    timer
+        .add(TimerEntry::after(1_000 * MS, || ()))
+        .expect("there is room");
+    timer
+        .add(TimerEntry::after(550 * MS, move || drop(keyed)))
+        .expect("there is room");
     for (step, expired) in [(600, 1), (399, 0), (1, 1)] {
         clock.advance(step * MS);
         assert_eq!(timer.advance_clock(Duration::ZERO), expired);
@@ -86,15 +100,23 @@ fn what_was_dropped_wakes_nobody_and_its_number_is_taken_again() {
 /// Beside so many others that stay: then its buckets may stay for a while as well.
 fn what_was_dropped_wakes_nobody(beside: usize) {
     let (timer, clock, expired) = timer_of_numbers();
-    let _stay: Vec<_> = (0..beside).map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ())).collect();
+    let _stay: Vec<_> = (0..beside)
+        .map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ()))
+        .collect();
     for round in 0..300_u64 {
-        let others: Vec<_> = (0..3).map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ())).collect();
+        let others: Vec<_> = (0..3)
+            .map(|_| KeyedTimer::new(&timer, |_: u32, _: u32| ()))
+            .collect();
         for keyed in &others {
             for key in 0..10 {
-                keyed.add(key, MS * (1 + 7 * key), key).expect("there is room");
+                keyed
+                    .add(key, MS * (1 + 7 * key), key)
+                    .expect("there is room");
             }
         }
-        timer.add(TimerEntry::after(2 * MS, round)).expect("there is room");
+        timer
+            .add(TimerEntry::after(2 * MS, round))
+            .expect("there is room");
         drop(others);
         assert_eq!(timer.len(), 1);
         assert_eq!(timer.next_expiration(), Some(clock.now() + 2 * MS));
@@ -130,7 +152,11 @@ fn keyed_timers_come_and_go_inside_a_turn() {
         assert_eq!(turn(&timer, &clock, MS), 1);
     }
     assert_eq!((ended.load(Ordering::Relaxed), timer.len()), (21, 0));
-    assert_eq!(timer.next_expiration(), None, "the second keys were dropped with the rest");
+    assert_eq!(
+        timer.next_expiration(),
+        None,
+        "the second keys were dropped with the rest"
+    );
 }
 
 #[test]
@@ -151,11 +177,17 @@ fn one_reaper_drives_whatever_stands_on_a_timer_of_any_tasks() {
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     keyed.add(1, 10 * MS, 1).expect("there is room");
     let purgatory = Purgatory::new(&timer);
-    assert!(purgatory.try_complete_else_watch(Idle, 10 * MS, &[1_u32]).is_ok());
+    assert!(
+        purgatory
+            .try_complete_else_watch(Idle, 10 * MS, &[1_u32])
+            .is_ok()
+    );
     let mut sleep = pin!(timer.sleep(10 * MS));
     let context = &mut Context::from_waker(Waker::noop());
     assert!(sleep.as_mut().poll(context).is_pending());
-    timer.add(TimerEntry::after(10 * MS, 7_u64)).expect("there is room");
+    timer
+        .add(TimerEntry::after(10 * MS, 7_u64))
+        .expect("there is room");
 
     turn(&timer, &clock, 10 * MS);
     assert_eq!(expired.try_iter().collect::<Vec<_>>(), [7]);
@@ -175,9 +207,15 @@ fn the_timer_of_closures_shares_clock_queue_and_end() {
     };
     let weak = timer.closures().downgrade();
     for _ in 0..2 {
-        timer.closures().add(TimerEntry::after(MS, count())).expect("there is room");
+        timer
+            .closures()
+            .add(TimerEntry::after(MS, count()))
+            .expect("there is room");
     }
-    weak.upgrade().expect("its host lives").add(TimerEntry::after(HOUR, count())).unwrap();
+    weak.upgrade()
+        .expect("its host lives")
+        .add(TimerEntry::after(HOUR, count()))
+        .unwrap();
     assert_eq!((timer.len(), turn(&timer, &clock, MS)), (3, 2));
     assert_eq!(ran.load(Ordering::Relaxed), 2);
     let closures = timer.closures();

@@ -41,11 +41,23 @@ impl Run {
         let clock = ManualClock::seeded(config.seed);
         let fired = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&fired);
-        let builder = config.builder(&clock).executor(move |id: u32| sink.lock().unwrap().push(id));
+        let builder = config
+            .builder(&clock)
+            .executor(move |id: u32| sink.lock().unwrap().push(id));
         let real = builder.build().expect("the options are in their ranges");
         let (origin, now) = (clock.now(), Moment::new(0, config.tick));
         let (handles, expected) = (Vec::new(), Vec::new());
-        Run { config, real, clock, origin, now, fired, handles, expected, rescheduled: 0 }
+        Run {
+            config,
+            real,
+            clock,
+            origin,
+            now,
+            fired,
+            handles,
+            expected,
+            rescheduled: 0,
+        }
     }
 
     fn apply(&mut self, op: Op) {
@@ -120,13 +132,17 @@ impl Run {
     }
 
     fn cancel(&mut self, id: usize) {
-        let Some(timeout) = &self.handles[id] else { return };
+        let Some(timeout) = &self.handles[id] else {
+            return;
+        };
         let expected = self.expected[id].cancel(id as u32);
         assert_eq!(timeout.cancel(), expected, "cancel of {id}");
     }
 
     fn guard(&mut self, id: usize, disarm: bool) {
-        let Some(timeout) = self.handles[id].take() else { return };
+        let Some(timeout) = self.handles[id].take() else {
+            return;
+        };
         let guard = timeout.cancel_on_drop();
         assert_eq!(guard.is_pending(), self.expected[id].is_pending());
         if disarm {
@@ -139,8 +155,14 @@ impl Run {
 
     fn move_to(&mut self, id: usize, span: Span, how: How, extend: bool) {
         let (when, deadline) = self.when(self.moment(span), how);
-        let Some(timeout) = &self.handles[id] else { return };
-        let was_pending = if extend { timeout.touch(when) } else { timeout.reschedule(when) };
+        let Some(timeout) = &self.handles[id] else {
+            return;
+        };
+        let was_pending = if extend {
+            timeout.touch(when)
+        } else {
+            timeout.reschedule(when)
+        };
         assert_eq!(was_pending, self.expected[id].is_pending(), "move of {id}");
         let moved = self.expected[id].move_to(deadline, extend, &self.now);
         self.rescheduled += u64::from(moved);
@@ -162,13 +184,20 @@ impl Run {
     }
 
     fn pending(&self) -> usize {
-        self.expected.iter().filter(|timer| timer.is_pending()).count()
+        self.expected
+            .iter()
+            .filter(|timer| timer.is_pending())
+            .count()
     }
 
     fn compare(&self) {
         assert_eq!(self.real.len(), self.pending());
         assert_eq!(self.real.is_empty(), self.pending() == 0);
-        assert_eq!(*self.fired.lock().unwrap(), [], "a task ran outside of advance_clock");
+        assert_eq!(
+            *self.fired.lock().unwrap(),
+            [],
+            "a task ran outside of advance_clock"
+        );
         self.compare_handles();
         self.compare_stats();
         if self.config.wheel_size <= 64 || self.expected.len() % 8 == 0 {
@@ -177,9 +206,17 @@ impl Run {
         // What the clock does not reach is not waited for, unless it was moved there.
         let end = (NEVER - 1 - self.config.before) / self.config.tick;
         let comes = |timer: &&Expected| self.now.tick_of(timer.deadline) <= end;
-        let first = self.expected.iter().filter(|timer| timer.is_pending()).filter(comes);
+        let first = self
+            .expected
+            .iter()
+            .filter(|timer| timer.is_pending())
+            .filter(comes);
         let first = first
-            .map(|timer| self.now.tick_of(timer.deadline).saturating_mul(self.config.tick))
+            .map(|timer| {
+                self.now
+                    .tick_of(timer.deadline)
+                    .saturating_mul(self.config.tick)
+            })
             .min();
         let next = self.real.next_expiration().map(|next| {
             let next = nanos(next - self.origin);
@@ -196,7 +233,11 @@ impl Run {
     fn compare_handles(&self) {
         for (id, (handle, timer)) in self.handles.iter().zip(&self.expected).enumerate() {
             let Some(handle) = handle else { continue };
-            let state = (handle.is_pending(), handle.is_expired(), handle.is_cancelled());
+            let state = (
+                handle.is_pending(),
+                handle.is_expired(),
+                handle.is_cancelled(),
+            );
             assert_eq!(state, timer.state(), "pending, expired, cancelled of {id}");
             let deadline = Some(timer.deadline).filter(|at| timer.is_pending() && *at < NEVER);
             let deadline = deadline.map(|nanos| self.origin + Duration::from_nanos(nanos));
@@ -210,7 +251,10 @@ impl Run {
         assert_eq!(stats.added, self.expected.len() as u64);
         assert_eq!((stats.cancelled, stats.expired), (cancelled, expired));
         assert_eq!((stats.pending, stats.returned), (self.pending(), returned));
-        assert_eq!(stats.added, stats.pending as u64 + cancelled + expired + returned);
+        assert_eq!(
+            stats.added,
+            stats.pending as u64 + cancelled + expired + returned
+        );
         assert_eq!(stats.rescheduled, self.rescheduled);
         assert_eq!((stats.refused, stats.panicked, stats.wakeups), (0, 0, 0));
         assert_eq!(stats.lateness.count(), expired);
@@ -238,7 +282,10 @@ impl Run {
             Err(AddError::Full(entry)) if self.config.max_pending == Some(0) => entry.into_inner(),
             other => panic!("{other:?}"),
         };
-        assert_eq!((entry.when(), entry.into_task()), (When::After(Duration::ZERO), 7));
+        assert_eq!(
+            (entry.when(), entry.into_task()),
+            (When::After(Duration::ZERO), 7)
+        );
         assert_eq!(self.real.shutdown().len(), 0);
         self.advance();
         self.compare();

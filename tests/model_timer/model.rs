@@ -32,7 +32,12 @@ pub(crate) struct Timer {
 impl Timer {
     pub(crate) fn new(deadline: u64, now: &Moment) -> Self {
         let deadline = deadline.min(NEVER);
-        let mut timer = Timer { deadline, by: 0, from: 0, state: State::Pending };
+        let mut timer = Timer {
+            deadline,
+            by: 0,
+            from: 0,
+            state: State::Pending,
+        };
         timer.file(now);
         timer
     }
@@ -83,7 +88,11 @@ impl Timer {
     }
 
     pub(crate) fn give_back(&mut self) {
-        assert_eq!(self.state, State::Pending, "returned, and it was not pending");
+        assert_eq!(
+            self.state,
+            State::Pending,
+            "returned, and it was not pending"
+        );
         self.state = State::Returned;
     }
 }
@@ -92,18 +101,34 @@ impl Timer {
 pub(crate) fn expire(timers: &mut [Timer], fired: &[u32], now: &Moment) {
     let mut has_fired = vec![false; timers.len()];
     for &id in fired {
-        assert!(!std::mem::replace(&mut has_fired[id as usize], true), "{id} has expired twice");
+        assert!(
+            !std::mem::replace(&mut has_fired[id as usize], true),
+            "{id} has expired twice"
+        );
     }
-    for (id, timer) in timers.iter_mut().enumerate().filter(|(_, timer)| timer.is_pending()) {
+    for (id, timer) in timers
+        .iter_mut()
+        .enumerate()
+        .filter(|(_, timer)| timer.is_pending())
+    {
         let is_due = has_fired[id];
-        assert!(!is_due || timer.deadline <= now.nanos, "{id} is early: {timer:?}");
-        assert!(is_due || timer.by > now.rounded_down(), "{id} is late: {timer:?}");
+        assert!(
+            !is_due || timer.deadline <= now.nanos,
+            "{id} is early: {timer:?}"
+        );
+        assert!(
+            is_due || timer.by > now.rounded_down(),
+            "{id} is late: {timer:?}"
+        );
         if is_due {
             has_fired[id] = false;
             timer.state = State::Expired;
         }
     }
-    assert!(!has_fired.contains(&true), "one has expired that was not pending: {fired:?}");
+    assert!(
+        !has_fired.contains(&true),
+        "one has expired that was not pending: {fired:?}"
+    );
 }
 
 /// Checks that timers come in the order of their ticks.

@@ -45,9 +45,10 @@ impl Arbitrary for Op {
             Op::Add(span, how, false) => {
                 Box::new(span.shrink().map(move |span| Op::Add(span, how, false)))
             }
-            Op::Reschedule(nth, span, how) => {
-                Box::new(span.shrink().map(move |span| Op::Reschedule(nth, span, how)))
-            }
+            Op::Reschedule(nth, span, how) => Box::new(
+                span.shrink()
+                    .map(move |span| Op::Reschedule(nth, span, how)),
+            ),
             Op::Touch(nth, span, how) => {
                 Box::new(span.shrink().map(move |span| Op::Touch(nth, span, how)))
             }

@@ -180,7 +180,10 @@ fn prune_against_add() {
         all(
             || (world.add_at(2, 3), world.add_at(3, 9)),
             || {
-                cancelled.iter().zip(0..).for_each(|(timeout, id)| _ = world.cancel(id, timeout));
+                cancelled
+                    .iter()
+                    .zip(0..)
+                    .for_each(|(timeout, id)| _ = world.cancel(id, timeout));
                 let _ = world.timer.next_expiration();
             },
             || world.turns([3]),

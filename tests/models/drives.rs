@@ -49,7 +49,11 @@ fn earlier_timer_ends_a_wait() {
     explore("earlier_timer_ends_a_wait", 1, || {
         let world = World::by_hand();
         world.add_at(0, 90);
-        all(|| run(&world.timer, || world.has_ended(1)), || world.add_at(1, 3), || world.pass(3));
+        all(
+            || run(&world.timer, || world.has_ended(1)),
+            || world.add_at(1, 3),
+            || world.pass(3),
+        );
         world.finish()
     });
 }
@@ -117,7 +121,10 @@ fn shutdown_ends_a_wait() {
     explore("shutdown_ends_a_wait", 1, || {
         let world = World::by_hand();
         world.add_at(0, 90);
-        both(|| run(&world.timer, || world.timer.is_shutdown()), || world.shutdown());
+        both(
+            || run(&world.timer, || world.timer.is_shutdown()),
+            || world.shutdown(),
+        );
         world.settle()
     });
 }
@@ -137,7 +144,11 @@ fn earlier_timer_wakes_the_future() {
         world.add_at(0, 90);
         let future = drive(&world.timer);
         let driver = thread::spawn(|| block_on(future));
-        all(|| world.add_at(1, 3), || world.pass(3), || world.book.wait_for(1));
+        all(
+            || world.add_at(1, 3),
+            || world.pass(3),
+            || world.book.wait_for(1),
+        );
         world.shutdown();
         driver.join().expect("it ends with the timer");
         world.settle()
@@ -156,10 +167,18 @@ fn a_future_that_is_dropped_leaves_the_other_one() {
         all(
             || {
                 let mut dropped = pin!(dropped);
-                let _ = dropped.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                let _ = dropped
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()));
             },
             || (world.add(0, 0), world.add_at(1, 3)),
-            || (world.pass(3), world.book.wait_for(0), world.book.wait_for(1)),
+            || {
+                (
+                    world.pass(3),
+                    world.book.wait_for(0),
+                    world.book.wait_for(1),
+                )
+            },
         );
         world.shutdown();
         driver.join().expect("it ends with the timer");
@@ -195,7 +214,11 @@ fn last_clone_against_the_future() {
 fn seeded_turn_against_another() {
     explore("seeded_turn_against_another", 2, || {
         let (clock, ran) = (ManualClock::seeded(1), Arc::new(AtomicU64::new(0)));
-        let timer = builder().0.clock(clock.clone()).build().expect("it can be built");
+        let timer = builder()
+            .0
+            .clock(clock.clone())
+            .build()
+            .expect("it can be built");
         let own = Arc::clone(&ran);
         let expired = move |key: u64, ()| _ = own.fetch_add(1 << (8 * key), Ordering::Relaxed);
         let keyed = KeyedTimer::with_hasher(&timer, KeyHasher::default(), expired);
@@ -203,7 +226,11 @@ fn seeded_turn_against_another() {
         clock.advance(NANO);
         let turn = || timer.advance_clock(Duration::ZERO);
         let taken = both(turn, turn);
-        assert_eq!((turn(), ran.load(Ordering::Relaxed)), (0, 0x0101_0101), "{taken:?}");
+        assert_eq!(
+            (turn(), ran.load(Ordering::Relaxed)),
+            (0, 0x0101_0101),
+            "{taken:?}"
+        );
         format!("{taken:?}")
     });
 }
@@ -241,7 +268,10 @@ fn earlier_deadline_wakes() {
     explore("earlier_deadline_wakes", 1, || {
         let world = World::with_reaper();
         let timeout = world.add_at(0, 90);
-        both(|| world.reschedule(0, &timeout, 0, false), || (world.add_at(1, 6), world.pass(6)));
+        both(
+            || world.reschedule(0, &timeout, 0, false),
+            || (world.add_at(1, 6), world.pass(6)),
+        );
         world.end_after([0, 1])
     });
 }
@@ -256,7 +286,10 @@ fn add_beside_the_end_of_a_turn_wakes() {
         let world = World::with_reaper();
         let inner = world.clone();
         world.add_with(0, 1, move || drop(inner.add(1, 0)));
-        both(|| world.add(2, 0), || (world.pass(1), world.timer.advance_clock(Duration::ZERO)));
+        both(
+            || world.add(2, 0),
+            || (world.pass(1), world.timer.advance_clock(Duration::ZERO)),
+        );
         world.end_after(0..3)
     });
 }

@@ -16,7 +16,14 @@ pub(crate) const NANO: Duration = Duration::from_nanos(1);
 /// Starts to build a timer with the smallest wheels and one shard.
 pub(crate) fn builder() -> (TimerBuilder, ManualClock) {
     let clock = ManualClock::new();
-    (Timer::builder().tick(NANO).wheel_size(4).shards(1).clock(clock.clone()), clock)
+    (
+        Timer::builder()
+            .tick(NANO)
+            .wheel_size(4)
+            .shards(1)
+            .clock(clock.clone()),
+        clock,
+    )
 }
 
 /// Returns a timer that is driven by hand.
@@ -99,11 +106,21 @@ fn poll_against_wake() {
         assert_eq!(poll(&mut sleep, &woken[0]), Poll::Pending);
         let (polled, _) = both(|| poll(&mut sleep, &woken[1]), || pass(&timer, &clock, 2));
         timer.advance_clock(Duration::ZERO); // For who polled between the two.
-        assert!(polled.is_ready() || woken[1].count() == 1, "nobody is woken");
+        assert!(
+            polled.is_ready() || woken[1].count() == 1,
+            "nobody is woken"
+        );
         assert_eq!(poll(&mut sleep, &woken[1]), Poll::Ready(Ok(())));
         assert_empty(&timer);
-        assert!(woken.iter().all(|woken| Arc::strong_count(woken) == 1), "a waker is kept");
-        format!("{polled:?}, woken {} {}", woken[0].count(), woken[1].count())
+        assert!(
+            woken.iter().all(|woken| Arc::strong_count(woken) == 1),
+            "a waker is kept"
+        );
+        format!(
+            "{polled:?}, woken {} {}",
+            woken[0].count(),
+            woken[1].count()
+        )
     });
 }
 
@@ -176,7 +193,12 @@ fn drop_of_a_time_limit_against_wake() {
         let mut limits = [limit(2 * NANO), limit(9 * NANO)];
         let waker = Waker::from(Arc::clone(&woken));
         for limit in &mut limits {
-            assert!(limit.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(
+                limit
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
         }
         drop(waker);
         let mut elapsed = false;
@@ -189,7 +211,10 @@ fn drop_of_a_time_limit_against_wake() {
             || pass(&timer, &clock, 2),
         );
         assert_empty(&timer);
-        assert_eq!((Arc::strong_count(&woken), Arc::strong_count(&inside)), (1, 1));
+        assert_eq!(
+            (Arc::strong_count(&woken), Arc::strong_count(&inside)),
+            (1, 1)
+        );
         format!("{elapsed}, woken {}", woken.count())
     });
 }
@@ -205,7 +230,11 @@ fn time_limit_against_its_future() {
         let mut polls = 0;
         let future = poll_fn(|_| {
             polls += 1;
-            if ready.load(Ordering::SeqCst) { Poll::Ready(7) } else { Poll::Pending }
+            if ready.load(Ordering::SeqCst) {
+                Poll::Ready(7)
+            } else {
+                Poll::Pending
+            }
         });
         let limited = timer.timeout(2 * NANO, future);
         both(

@@ -13,11 +13,18 @@ fn cancel_against_cancel_and_flush() {
     explore("cancel_against_cancel_and_flush", 2, || {
         let world = World::by_hand();
         let timeout = world.add_at(0, 2);
-        let (one, other, _) =
-            all(|| world.cancel(0, &timeout), || world.cancel(0, &timeout), || world.turns([2]));
+        let (one, other, _) = all(
+            || world.cancel(0, &timeout),
+            || world.cancel(0, &timeout),
+            || world.turns([2]),
+        );
         let answers = [one, other];
         let won = answers.iter().any(Cancel::is_cancelled);
-        let lost = if won { Cancel::AlreadyCancelled } else { Cancel::Expired };
+        let lost = if won {
+            Cancel::AlreadyCancelled
+        } else {
+            Cancel::Expired
+        };
         assert!(answers.contains(&lost), "{answers:?}");
         assert_eq!((timeout.is_cancelled(), timeout.is_expired()), (won, !won));
         world.finish()

@@ -42,7 +42,10 @@ pub(crate) fn explore(name: &str, outcomes: usize, model: fn() -> String) {
             println!("model {name}: {random} random, {pct} PCT, {exhaustive} exhaustive: {reach}");
         }
         Err(panic) => {
-            println!("model {name} failed: schedule {}", begun.load(Ordering::Relaxed));
+            println!(
+                "model {name} failed: schedule {}",
+                begun.load(Ordering::Relaxed)
+            );
             resume_unwind(panic);
         }
     }
@@ -168,7 +171,15 @@ pub(crate) struct Bounded {
 impl Bounded {
     pub(crate) fn new(bound: usize, most: usize, seen: &Rc<Cell<Seen>>) -> Self {
         let seen = Rc::clone(seen);
-        Bounded { bound, most, run: 0, path: Vec::new(), depth: 0, preemptions: 0, seen }
+        Bounded {
+            bound,
+            most,
+            run: 0,
+            path: Vec::new(),
+            depth: 0,
+            preemptions: 0,
+            seen,
+        }
     }
 
     fn note(&self, note: impl FnOnce(&mut Seen)) {

@@ -35,7 +35,10 @@ struct Worker {
 
 impl DelayedOperation for Worker {
     fn try_complete(&mut self) -> bool {
-        assert!(self.end.item.is_none(), "checked again after it took an item");
+        assert!(
+            self.end.item.is_none(),
+            "checked again after it took an item"
+        );
         self.end.item = self.desk.items.lock().unwrap().pop_front();
         self.end.item.is_some()
     }
@@ -56,9 +59,18 @@ type Room = Limbo<Worker>;
 
 impl Desk {
     fn wait(&self, room: &Room, worker: usize) -> Option<Pending<u64, Worker>> {
-        let end = End { worker, item: None, completed: false };
-        let worker = Worker { end, desk: self.clone() };
-        let watch = room.purgatory.try_complete_else_watch(worker, Duration::from_nanos(2), &[0]);
+        let end = End {
+            worker,
+            item: None,
+            completed: false,
+        };
+        let worker = Worker {
+            end,
+            desk: self.clone(),
+        };
+        let watch = room
+            .purgatory
+            .try_complete_else_watch(worker, Duration::from_nanos(2), &[0]);
         watch.ok().and_then(Watch::pending)
     }
 
@@ -75,7 +87,10 @@ impl Desk {
     fn settle(&self, room: &Room, put: usize) -> String {
         room.pass(0); // The checks that were left to the executor.
         let (left, waiting) = (self.items.lock().unwrap().len(), room.purgatory.len());
-        assert!(left == 0 || waiting == 0, "{left} items are left for {waiting}");
+        assert!(
+            left == 0 || waiting == 0,
+            "{left} items are left for {waiting}"
+        );
         room.purgatory.assert_invariants();
         let triggered = room.purgatory.stats().completed();
         drop(room.purgatory.shutdown());
@@ -84,8 +99,15 @@ impl Desk {
         let mut ends = self.ends.lock().unwrap().clone();
         ends.sort_by_key(|end| end.worker);
         let got: Vec<_> = ends.iter().filter(|end| end.item.is_some()).collect();
-        assert!(got.iter().all(|end| end.completed), "an item was lost: {ends:?}");
-        assert_eq!((got.len() + left, got.len() as u64), (put, triggered), "{ends:?}");
+        assert!(
+            got.iter().all(|end| end.completed),
+            "an item was lost: {ends:?}"
+        );
+        assert_eq!(
+            (got.len() + left, got.len() as u64),
+            (put, triggered),
+            "{ends:?}"
+        );
         let got: Vec<_> = got.iter().map(|end| (end.worker, end.item)).collect();
         format!("{got:?} {left}")
     }
@@ -184,7 +206,10 @@ fn claim_against_shutdown() {
         room.pass(0);
         let ends = desk.ends.lock().unwrap().clone();
         let (has_item, completed) = (ends[0].item.is_some(), ends[0].completed);
-        assert_eq!((ends.len(), desk.items.lock().unwrap().is_empty()), (1, has_item));
+        assert_eq!(
+            (ends.len(), desk.items.lock().unwrap().is_empty()),
+            (1, has_item)
+        );
         assert_eq!(has_item, completed, "an item was lost");
         room.assert_empty();
         format!("{returned} {has_item}")
@@ -211,7 +236,12 @@ impl Checks {
 
     fn own(&self) -> usize {
         let me = Some(thread::current().id());
-        self.0.lock().unwrap().iter().filter(|thread| **thread == me).count()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|thread| **thread == me)
+            .count()
     }
 
     fn len(&self) -> usize {
@@ -220,7 +250,13 @@ impl Checks {
 
     /// Returns how many checks began after the time was up.
     fn checked_after_the_end(&self) -> usize {
-        self.0.lock().unwrap().iter().rev().position(Option::is_none).unwrap_or(0)
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .rev()
+            .position(Option::is_none)
+            .unwrap_or(0)
     }
 
     /// Triggers the key. The call checks for itself and once for others.
@@ -253,7 +289,11 @@ fn triggers_beyond_those_that_a_holder_serves() {
             scope.spawn(|| limbo.pass(0));
         });
         let left = limbo.fate(0).is_none();
-        assert_eq!(limbo.timer.len(), usize::from(left), "a check is no timer of its own");
+        assert_eq!(
+            limbo.timer.len(),
+            usize::from(left),
+            "a check is no timer of its own"
+        );
         limbo.pass(0);
         assert_eq!(limbo.fate(0), Some(Fate::Completed));
         format!("{left} {} {}", checks.len(), limbo.settle_with_tasks())
@@ -282,7 +322,11 @@ fn expiry_against_triggers() {
             checks.checked_after_the_end()
         );
         assert_eq!(limbo.fate(0), Some(Fate::Expired));
-        format!("{} {}", checks.checked_after_the_end(), limbo.settle_with_tasks())
+        format!(
+            "{} {}",
+            checks.checked_after_the_end(),
+            limbo.settle_with_tasks()
+        )
     });
 }
 
@@ -305,7 +349,11 @@ fn triggers_against_the_timers_end() {
             },
         );
         let left = limbo.shutdown().len();
-        let fate = if left == 0 { Fate::Completed } else { Fate::Returned };
+        let fate = if left == 0 {
+            Fate::Completed
+        } else {
+            Fate::Returned
+        };
         assert_eq!(limbo.fate(0), Some(fate));
         format!("{left} {} {}", checks.len(), limbo.settle_with_tasks())
     });
@@ -323,7 +371,11 @@ fn trigger_in_a_check_against_trigger_and_turn() {
         let purgatory = limbo.purgatory.clone();
         limbo.watch_with(1, &[1], move || _ = purgatory.check_and_complete(&0), || ());
         limbo.set(1);
-        all(|| limbo.announce(0, 1), || checks.trigger(&limbo), || limbo.pass(0));
+        all(
+            || limbo.announce(0, 1),
+            || checks.trigger(&limbo),
+            || limbo.pass(0),
+        );
         let left = limbo.fate(0).is_none();
         limbo.pass(0);
         assert_eq!([0, 1].map(|id| limbo.fate(id)), [Some(Fate::Completed); 2]);

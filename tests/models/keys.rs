@@ -22,8 +22,11 @@ fn cancel_for_key_against_trigger() {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
         limbo.watch(1, &[0]);
-        let (returned, _, completed) =
-            all(|| limbo.cancel_for_key(0), || limbo.set(0), || limbo.trigger(1));
+        let (returned, _, completed) = all(
+            || limbo.cancel_for_key(0),
+            || limbo.set(0),
+            || limbo.trigger(1),
+        );
         assert_eq!(limbo.fate(1), Some(Fate::Returned));
         let fate = match (&returned[..], completed) {
             ([0, 1], 0) => Fate::Returned,
@@ -44,11 +47,16 @@ fn cancel_for_key_against_trigger() {
 fn cancel_for_key_against_watch() {
     explore("cancel_for_key_against_watch", 2, || {
         let limbo = Limbo::new();
-        let (accepted, returned) =
-            both(|| limbo.watch(0, &[0, 1]).is_some(), || limbo.cancel_for_key(0));
+        let (accepted, returned) = both(
+            || limbo.watch(0, &[0, 1]).is_some(),
+            || limbo.cancel_for_key(0),
+        );
         assert!(accepted, "it is refused");
         assert_eq!(limbo.fate(0), returned.first().map(|_| Fate::Returned));
-        assert_eq!(limbo.purgatory.stats().watched, if returned.is_empty() { 2 } else { 0 });
+        assert_eq!(
+            limbo.purgatory.stats().watched,
+            if returned.is_empty() { 2 } else { 0 }
+        );
         limbo.finish()
     });
 }
@@ -62,8 +70,11 @@ fn cancel_for_key_against_watch() {
 fn shutdown_against_watch() {
     explore("shutdown_against_watch", 3, || {
         let limbo = Limbo::new();
-        let (accepted, returned, _) =
-            all(|| limbo.watch(0, &[0, 1]).is_some(), || limbo.shutdown(), || limbo.trigger(0));
+        let (accepted, returned, _) = all(
+            || limbo.watch(0, &[0, 1]).is_some(),
+            || limbo.shutdown(),
+            || limbo.trigger(0),
+        );
         assert!(limbo.watch(1, &[1]).is_none(), "it is shut down");
         let fate = match limbo.fate(0).expect("it has ended") {
             // By its trigger, or to who added it.
@@ -87,9 +98,15 @@ fn shutdown_against_trigger() {
         limbo.watch(1, &[1]);
         let (returned, _, completed) =
             all(|| limbo.shutdown(), || limbo.set(0), || limbo.trigger(1));
-        assert_eq!(completed, usize::from(limbo.fate(0) == Some(Fate::Completed)));
+        assert_eq!(
+            completed,
+            usize::from(limbo.fate(0) == Some(Fate::Completed))
+        );
         for id in 0..2 {
-            assert_eq!(returned.contains(&id), limbo.fate(id) == Some(Fate::Returned));
+            assert_eq!(
+                returned.contains(&id),
+                limbo.fate(id) == Some(Fate::Returned)
+            );
         }
         limbo.settle()
     });
@@ -105,9 +122,18 @@ fn drop_against_expiry_and_force() {
         let handle = limbo.watch(0, &[0, 1]).expect("it waits");
         limbo.pass(1);
         limbo.watch(1, &[1]);
-        let Limbo { timer, clock, purgatory, ledger, .. } = limbo;
-        let (_, _, forced) =
-            all(|| drop(purgatory), || pass(&timer, &clock, 1), || handle.force_complete());
+        let Limbo {
+            timer,
+            clock,
+            purgatory,
+            ledger,
+            ..
+        } = limbo;
+        let (_, _, forced) = all(
+            || drop(purgatory),
+            || pass(&timer, &clock, 1),
+            || handle.force_complete(),
+        );
         assert_eq!(forced, ledger.fate(0) == Some(Fate::Completed));
         assert_eq!(ledger.fate(1), Some(Fate::Dropped), "its time is not up");
         assert!(timer.is_empty(), "a timeout is left behind");
@@ -200,7 +226,9 @@ fn shutdown_waits_for_no_check() {
 fn visit_against_others() {
     explore("visit_against_others", 4, || {
         let limbo = Limbo::new();
-        let handles: Vec<_> = (0..5).map(|id| limbo.watch(id, &[1]).expect("it waits")).collect();
+        let handles: Vec<_> = (0..5)
+            .map(|id| limbo.watch(id, &[1]).expect("it waits"))
+            .collect();
         (0..5).for_each(|id| limbo.set(id));
         all(
             || limbo.trigger(1),
@@ -225,7 +253,9 @@ fn wait(
 ) -> Wait<u64> {
     let condition = Arc::clone(condition);
     let holds = move || condition.load(Ordering::SeqCst);
-    purgatory.wait(&[0, 1], Duration::from_nanos(2), holds).expect("it is accepted")
+    purgatory
+        .wait(&[0, 1], Duration::from_nanos(2), holds)
+        .expect("it is accepted")
 }
 
 /// A future is dropped while another thread checks its condition: nothing is left of it.
@@ -245,7 +275,10 @@ fn drop_of_a_wait_against_trigger() {
             || condition.store(true, Ordering::SeqCst),
         );
         limbo.assert_empty();
-        assert_eq!((Arc::strong_count(&condition), Arc::strong_count(&woken)), (1, 1));
+        assert_eq!(
+            (Arc::strong_count(&condition), Arc::strong_count(&woken)),
+            (1, 1)
+        );
         let stats = limbo.purgatory.stats();
         assert_eq!(stats.cancelled + stats.completed_by_trigger, 1);
         format!("{stats}, woken {}", woken.count())
@@ -272,7 +305,14 @@ fn poll_against_trigger_and_expiry() {
         limbo.assert_empty();
         let stats = limbo.purgatory.stats();
         let ends = (stats.completed_by_trigger, stats.expired);
-        assert_eq!(ends, if waited == Waited::Completed { (1, 0) } else { (0, 1) });
+        assert_eq!(
+            ends,
+            if waited == Waited::Completed {
+                (1, 0)
+            } else {
+                (0, 1)
+            }
+        );
         format!("{waited:?}")
     });
 }

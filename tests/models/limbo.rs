@@ -45,7 +45,13 @@ impl<O: DelayedOperation> Limbo<O> {
         let (timer, clock) = by_hand();
         let purgatory = Purgatory::with_hasher(&timer, KeyHasher::default());
         let (ledger, conditions) = <(Arc<Ledger>, Conditions)>::default();
-        Limbo { timer, clock, purgatory, ledger, conditions }
+        Limbo {
+            timer,
+            clock,
+            purgatory,
+            ledger,
+            conditions,
+        }
     }
 
     /// Lets time pass and expires what is due.
@@ -57,7 +63,10 @@ impl<O: DelayedOperation> Limbo<O> {
     pub(crate) fn assert_empty(&self) {
         self.purgatory.assert_invariants();
         self.timer.assert_invariants();
-        assert_eq!((self.purgatory.stats().watched, self.purgatory.len()), (0, 0));
+        assert_eq!(
+            (self.purgatory.stats().watched, self.purgatory.len()),
+            (0, 0)
+        );
         assert!(self.timer.is_empty(), "a timeout is left behind");
     }
 }
@@ -86,14 +95,21 @@ impl Limbo {
             then: Box::new(then),
             ledger: Arc::clone(&self.ledger),
         };
-        match self.purgatory.try_complete_else_watch(op, Duration::from_nanos(2), keys) {
+        match self
+            .purgatory
+            .try_complete_else_watch(op, Duration::from_nanos(2), keys)
+        {
             Ok(Watch::Completed) => {
                 *self.ledger.triggered.lock().unwrap() += 1;
                 None
             }
             Ok(Watch::Pending(pending)) => {
                 let handle = Arc::new(pending);
-                self.ledger.handles.lock().unwrap().push((id, Arc::clone(&handle)));
+                self.ledger
+                    .handles
+                    .lock()
+                    .unwrap()
+                    .push((id, Arc::clone(&handle)));
                 Some(handle)
             }
             Err(WatchError::Shutdown(op)) => {
@@ -117,7 +133,10 @@ impl Limbo {
         let completed = self.purgatory.check_and_complete(&key);
         let inside = self.ledger.inside.lock().unwrap().contains(&me);
         let seen = self.ledger.completed_by(me) - before;
-        assert!(inside || seen >= completed, "{completed} completed, {seen} seen");
+        assert!(
+            inside || seen >= completed,
+            "{completed} completed, {seen} seen"
+        );
         *self.ledger.triggered.lock().unwrap() += completed as u64;
         completed
     }
@@ -182,12 +201,24 @@ impl Limbo {
             |fates: &[Fate]| ends.iter().filter(|end| fates.contains(&end.1)).count() as u64;
         let (triggered, forced) = (stats.completed_by_trigger, stats.completed_by_force);
         let answered = *self.ledger.triggered.lock().unwrap();
-        assert_eq!(stats.completed_at_once + triggered, answered, "what triggers answered");
-        assert_eq!(forced, *self.ledger.forced.lock().unwrap(), "what `force_complete` answered");
+        assert_eq!(
+            stats.completed_at_once + triggered,
+            answered,
+            "what triggers answered"
+        );
+        assert_eq!(
+            forced,
+            *self.ledger.forced.lock().unwrap(),
+            "what `force_complete` answered"
+        );
         let completed = stats.completed_at_once + triggered + forced;
         assert_eq!((completed, stats.panicked), (count(&[Fate::Completed]), 0));
         assert_eq!(stats.expired, count(&[Fate::Expired]));
-        assert_eq!(stats.cancelled, count(&[Fate::Cancelled, Fate::Returned]), "{ends:?}");
+        assert_eq!(
+            stats.cancelled,
+            count(&[Fate::Cancelled, Fate::Returned]),
+            "{ends:?}"
+        );
         format!("{ends:?}, {triggered} triggered, {forced} forced")
     }
 }
@@ -239,12 +270,19 @@ impl Ledger {
 
     /// Returns how operation `id` ended, if it has.
     pub(crate) fn fate(&self, id: usize) -> Option<Fate> {
-        self.ends.lock().unwrap().iter().find(|end| end.0 == id).map(|end| end.1)
+        self.ends
+            .lock()
+            .unwrap()
+            .iter()
+            .find(|end| end.0 == id)
+            .map(|end| end.1)
     }
 
     pub(crate) fn completed_by(&self, thread: ThreadId) -> usize {
         let ends = self.ends.lock().unwrap();
-        ends.iter().filter(|end| (end.1, end.2) == (Fate::Completed, thread)).count()
+        ends.iter()
+            .filter(|end| (end.1, end.2) == (Fate::Completed, thread))
+            .count()
     }
 
     /// Checks that every operation has ended once, and that handles know how. Returns how all of
@@ -258,12 +296,22 @@ impl Ledger {
         ends.sort_by_key(|end| end.0);
         let mut opened = self.opened.lock().unwrap().clone();
         opened.sort_unstable();
-        assert_eq!(opened, ends.iter().map(|end| end.0).collect::<Vec<_>>(), "{ends:?}");
+        assert_eq!(
+            opened,
+            ends.iter().map(|end| end.0).collect::<Vec<_>>(),
+            "{ends:?}"
+        );
         let handles = std::mem::take(&mut *self.handles.lock().unwrap());
         for (id, handle) in handles {
             assert!(!handle.is_pending(), "operation {id}: {ends:?}");
-            assert!(!handle.force_complete(), "operation {id} can be forced after its end");
-            assert!(matches!(handle.cancel(), Cancel::Finished), "operation {id} ended");
+            assert!(
+                !handle.force_complete(),
+                "operation {id} can be forced after its end"
+            );
+            assert!(
+                matches!(handle.cancel(), Cancel::Finished),
+                "operation {id} ended"
+            );
         }
         ends
     }
@@ -293,14 +341,19 @@ impl Op {
     fn call(&mut self, call: Call) {
         let me = thread::current().id();
         if self.ledger.inside.lock().unwrap().contains(&me) {
-            self.ledger.fault(format!("operation {} ends inside another", self.id));
+            self.ledger
+                .fault(format!("operation {} ends inside another", self.id));
         }
         self.ledger.inside.lock().unwrap().push(me);
         self.calls.push(call);
         if matches!(call, Call::Complete) {
             (self.then)();
         }
-        self.ledger.inside.lock().unwrap().retain(|thread| *thread != me);
+        self.ledger
+            .inside
+            .lock()
+            .unwrap()
+            .retain(|thread| *thread != me);
     }
 
     pub(crate) fn give(mut self, fate: Fate) -> usize {
@@ -337,9 +390,15 @@ impl Drop for Op {
             (None, [Call::Complete, Call::Expiration]) => Fate::Expired,
             (None, [Call::Cancellation]) => Fate::Cancelled,
             (given, calls) => {
-                return self.ledger.fault(format!("operation {}: {given:?} {calls:?}", self.id));
+                return self
+                    .ledger
+                    .fault(format!("operation {}: {given:?} {calls:?}", self.id));
             }
         };
-        self.ledger.ends.lock().unwrap().push((self.id, fate, thread::current().id()));
+        self.ledger
+            .ends
+            .lock()
+            .unwrap()
+            .push((self.id, fate, thread::current().id()));
     }
 }

@@ -54,7 +54,11 @@ fn trigger_against_expiry() {
         let limbo = Limbo::new();
         limbo.watch(0, &[0, 1]);
         let (completed, _) = both(|| limbo.announce(0, 1), || limbo.pass(2));
-        let fate = if completed == 1 { Fate::Completed } else { Fate::Expired };
+        let fate = if completed == 1 {
+            Fate::Completed
+        } else {
+            Fate::Expired
+        };
         assert_eq!(limbo.fate(0), Some(fate));
         limbo.settle()
     });
@@ -99,7 +103,10 @@ fn watch_against_a_vain_trigger() {
         let checks = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&checks);
         let during = move || _ = count.fetch_add(1, Ordering::Relaxed);
-        both(|| limbo.watch_with(0, &[0, 1], during, || ()), || limbo.trigger(1));
+        both(
+            || limbo.watch_with(0, &[0, 1], during, || ()),
+            || limbo.trigger(1),
+        );
         limbo.pass(2);
         assert_eq!(limbo.fate(0), Some(Fate::Expired));
         format!("{} {}", checks.load(Ordering::Relaxed), limbo.settle())
@@ -126,7 +133,13 @@ fn expiry_against_the_timers_end() {
         });
         limbo.pass(2);
         let waiting = limbo.shutdown();
-        let fate = |id| if waiting.contains(&id) { Fate::Returned } else { Fate::Expired };
+        let fate = |id| {
+            if waiting.contains(&id) {
+                Fate::Returned
+            } else {
+                Fate::Expired
+            }
+        };
         assert_eq!(limbo.fate(0), Some(after_cancel(&answer, fate(0))));
         assert_eq!(limbo.fate(1), Some(fate(1)));
         limbo.settle()
@@ -142,7 +155,11 @@ fn force_against_expiry() {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0, 1]).expect("it waits");
         let (forced, _) = both(|| limbo.force(&handle), || limbo.pass(2));
-        let fate = if forced { Fate::Completed } else { Fate::Expired };
+        let fate = if forced {
+            Fate::Completed
+        } else {
+            Fate::Expired
+        };
         assert_eq!(limbo.fate(0), Some(fate));
         limbo.settle()
     });
@@ -170,8 +187,11 @@ fn force_against_force() {
     explore("force_against_force", 2, || {
         let limbo = Limbo::new();
         let handle = limbo.watch(0, &[0]).expect("it waits");
-        let (one, other, _) =
-            all(|| limbo.force(&handle), || limbo.force(&handle), || limbo.trigger(0));
+        let (one, other, _) = all(
+            || limbo.force(&handle),
+            || limbo.force(&handle),
+            || limbo.trigger(0),
+        );
         let forced = [one, other];
         assert!(forced[0] != forced[1], "{forced:?}");
         format!("{forced:?} {}", limbo.settle())

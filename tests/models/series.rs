@@ -31,7 +31,11 @@ fn settle(timer: &Timer, (series, runs): (Series, Arc<Runs>)) -> Vec<u64> {
     assert_empty(timer);
     let mut numbers = runs.lock().unwrap().clone();
     numbers.sort_unstable();
-    assert_eq!(numbers, (0..series.runs()).collect::<Vec<_>>(), "each run runs once");
+    assert_eq!(
+        numbers,
+        (0..series.runs()).collect::<Vec<_>>(),
+        "each run runs once"
+    );
     drop(series);
     assert_eq!(Arc::strong_count(&runs), 1, "something keeps the task");
     numbers
@@ -69,9 +73,14 @@ fn cancel_against_run() {
 fn cancel_during_run() {
     explore("cancel_during_run", 3, || {
         let (timer, clock) = by_hand();
-        let series = start(&timer, Periodic::with_delay(2 * NANO), |_| thread::yield_now());
-        let (one, other, _) =
-            all(|| series.0.cancel(), || series.0.cancel(), || pass(&timer, &clock, 2));
+        let series = start(&timer, Periodic::with_delay(2 * NANO), |_| {
+            thread::yield_now()
+        });
+        let (one, other, _) = all(
+            || series.0.cancel(),
+            || series.0.cancel(),
+            || pass(&timer, &clock, 2),
+        );
         let answers = [one, other];
         assert!(answers[0] != answers[1], "{answers:?}");
         format!("{answers:?} {:?}", settle(&timer, series))
@@ -93,8 +102,10 @@ fn cancel_inside_against_outside() {
             inside.lock().unwrap().1 = cancels;
         });
         own.lock().unwrap().0 = Some(series.0.clone());
-        let (outside, _) =
-            both(|| series.0.cancel(), || (0..2).for_each(|_| pass(&timer, &clock, 2)));
+        let (outside, _) = both(
+            || series.0.cancel(),
+            || (0..2).for_each(|_| pass(&timer, &clock, 2)),
+        );
         let (unused, inside) = std::mem::take(&mut *own.lock().unwrap());
         drop(unused);
         assert!(inside != outside, "{inside}, {outside}");
@@ -110,7 +121,9 @@ fn cancel_inside_against_outside() {
 fn two_advance_a_series() {
     explore("two_advance_a_series", 2, || {
         let (timer, clock) = by_hand();
-        let periodic = Periodic::every(2 * NANO).overlapping().missed_tick(MissedTick::Burst);
+        let periodic = Periodic::every(2 * NANO)
+            .overlapping()
+            .missed_tick(MissedTick::Burst);
         let series = start(&timer, periodic, |_| ());
         both(|| pass(&timer, &clock, 2), || pass(&timer, &clock, 4));
         let seen = runs(&series).len();
@@ -146,7 +159,9 @@ fn start_timed(timer: &Timer, clock: &ManualClock) -> ((Series, Arc<Runs>), Time
     let (log, begun, time) = (Arc::clone(&times), timer.now(), clock.clone());
     let note = move |run: &Run<'_>| {
         let due = run.due().expect("it is due some time") - begun;
-        log.lock().unwrap().push((due.as_nanos(), (time.now() - begun).as_nanos()));
+        log.lock()
+            .unwrap()
+            .push((due.as_nanos(), (time.now() - begun).as_nanos()));
     };
     let periodic = Periodic::with_delay(4 * NANO).first_after(2 * NANO);
     (start(timer, periodic, note), times)
@@ -167,7 +182,11 @@ fn two_resets_against_run() {
             assert!(series.0.reset(When::Never));
             assert!(series.0.reset(begun + nanos * NANO));
         };
-        all(|| reset(5), || reset(3), || (0..2).for_each(|_| pass(&timer, &clock, 2)));
+        all(
+            || reset(5),
+            || reset(3),
+            || (0..2).for_each(|_| pass(&timer, &clock, 2)),
+        );
         timer.assert_invariants();
         assert_eq!(timer.len(), 1, "one run is to come");
         let raced = times.lock().unwrap().len();
@@ -176,12 +195,21 @@ fn two_resets_against_run() {
         (0..8).for_each(|_| pass(&timer, &clock, 1));
         let times = times.lock().unwrap().clone();
         let order = format!("{raced} {times:?}");
-        assert!(times.iter().all(|(due, began)| due <= began), "early: {order}");
-        assert!(times[caught_up..].iter().all(|(due, began)| due == began), "late: {order}");
+        assert!(
+            times.iter().all(|(due, began)| due <= began),
+            "early: {order}"
+        );
+        assert!(
+            times[caught_up..].iter().all(|(due, began)| due == began),
+            "late: {order}"
+        );
         for pair in times.windows(2) {
             let [(former, ended), (due, _)] = [pair[0], pair[1]];
             assert!(former < due, "twice: {order}");
-            assert!([3, 5, ended + 4].contains(&due), "nobody has decided on this: {order}");
+            assert!(
+                [3, 5, ended + 4].contains(&due),
+                "nobody has decided on this: {order}"
+            );
         }
         let last = times.last().expect("no pause is the last reset").1;
         assert!(last + 4 > 12, "lost: {order}");
@@ -203,7 +231,13 @@ fn two_resets_against_cancel() {
         let (series, times) = start_timed(&timer, &clock);
         let reset = |nanos: u32| series.0.reset(begun + nanos * NANO);
         let ((one, other, _), runs) = both(
-            || all(|| reset(3), || reset(1), || (0..2).for_each(|_| pass(&timer, &clock, 2))),
+            || {
+                all(
+                    || reset(3),
+                    || reset(1),
+                    || (0..2).for_each(|_| pass(&timer, &clock, 2)),
+                )
+            },
             || {
                 assert!(series.0.cancel());
                 series.0.runs()
@@ -257,7 +291,10 @@ fn drop_of_the_timer_against_run() {
             },
         );
         drop(gone.wait());
-        assert!(!is_late.load(Ordering::Relaxed), "it runs after the timer's end");
+        assert!(
+            !is_late.load(Ordering::Relaxed),
+            "it runs after the timer's end"
+        );
         let numbers = runs.lock().unwrap().clone();
         assert!([&[][..], &[0]].contains(&&numbers[..]), "{numbers:?}");
         format!("{numbers:?}")

@@ -39,7 +39,10 @@ fn shutdown_against_cascade() {
         let world = World::by_hand();
         world.add_at(0, 3);
         world.add_at(1, 6);
-        both(|| (world.pass(5), world.timer.advance_clock(Duration::ZERO)), || world.shutdown());
+        both(
+            || (world.pass(5), world.timer.advance_clock(Duration::ZERO)),
+            || world.shutdown(),
+        );
         world.settle()
     });
 }
@@ -72,7 +75,9 @@ fn drop_against_reaper() {
     explore("drop_against_reaper", 2, || {
         let world = World::with_reaper();
         let kept = [world.add_at(0, 2), world.add_at(1, 6), world.add_at(2, 90)];
-        let World { timer, clock, book, .. } = world;
+        let World {
+            timer, clock, book, ..
+        } = world;
         both(
             || clock.advance(Duration::from_nanos(6)),
             || {
@@ -101,9 +106,14 @@ fn drop_inside_a_task() {
         world.add_at(1, 1);
         world.add_at(2, 2);
         world.add_at(3, 90);
-        let World { timer, clock, book, .. } = world;
+        let World {
+            timer, clock, book, ..
+        } = world;
         *last.lock().unwrap() = Some(timer);
-        both(|| clock.advance(Duration::from_nanos(1)), || clock.advance(Duration::from_nanos(1)));
+        both(
+            || clock.advance(Duration::from_nanos(1)),
+            || clock.advance(Duration::from_nanos(1)),
+        );
         (0..4).for_each(|id| book.wait_for(id));
         book.settle().0
     });
@@ -136,7 +146,11 @@ fn keyed(timer: &Timer, expired: &Arc<AtomicUsize>) -> Keyed {
 }
 
 fn schedule(keyed: &Keyed, key: u64, nanos: u64) {
-    assert!(keyed.add(key, Duration::from_nanos(nanos), ()).is_ok_and(|former| former.is_none()));
+    assert!(
+        keyed
+            .add(key, Duration::from_nanos(nanos), ())
+            .is_ok_and(|former| former.is_none())
+    );
 }
 
 /// The last clone is dropped while a turn expires its keys, and others take its number.
@@ -167,7 +181,10 @@ fn end_of_keyed_timers_against_turn() {
         );
         assert_eq!(own.load(Ordering::SeqCst), 1, "the turn saw to all others");
         timer.assert_invariants();
-        assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
+        assert!(
+            timer.is_empty() && timer.next_expiration().is_none(),
+            "nothing is left behind"
+        );
         format!("{}", expired.load(Ordering::SeqCst))
     });
 }
@@ -201,8 +218,14 @@ fn end_of_keyed_timers_that_were_put_aside() {
         pass(&timer, &clock, 9);
         assert_eq!(expired.load(Ordering::SeqCst), in_time + 1);
         let stats = timer.stats();
-        assert_eq!((stats.expired, stats.cancelled), (in_time as u64 + 1, 1 - in_time as u64));
-        assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
+        assert_eq!(
+            (stats.expired, stats.cancelled),
+            (in_time as u64 + 1, 1 - in_time as u64)
+        );
+        assert!(
+            timer.is_empty() && timer.next_expiration().is_none(),
+            "nothing is left behind"
+        );
         format!("{in_time}")
     });
 }

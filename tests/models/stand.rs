@@ -28,11 +28,20 @@ impl Stand {
         let expired = move |_, mut job: Job| {
             let at = (time.now() - start).as_nanos() as u64;
             let then = job.then.take();
-            job.end(End::Fired { at, by: thread::current().id() });
+            job.end(End::Fired {
+                at,
+                by: thread::current().id(),
+            });
             then.into_iter().for_each(|then| then());
         };
         let keyed = Keyed::with_hasher(&timer, KeyHasher::default(), expired);
-        Arc::new(Stand { timer, clock, start, book, keyed })
+        Arc::new(Stand {
+            timer,
+            clock,
+            start,
+            book,
+            keyed,
+        })
     }
 
     /// Creates a stand whose timer runs its tasks in place.
@@ -70,7 +79,11 @@ impl Stand {
         then: impl FnOnce() + Send + 'static,
     ) -> TimerEntry<Job> {
         self.book.write(id, |record| record.earliest = at);
-        let job = Job { id, book: Some(Arc::clone(&self.book)), then: Some(Box::new(then)) };
+        let job = Job {
+            id,
+            book: Some(Arc::clone(&self.book)),
+            then: Some(Box::new(then)),
+        };
         TimerEntry::at(self.start + Duration::from_nanos(at), job)
     }
 
@@ -126,7 +139,10 @@ impl Stand {
         let (ends, _) = self.book.settle();
         assert!(!ends.contains("Dropped"), "{ends}");
         self.assert_sound();
-        assert!(self.timer.is_empty() && self.keyed.is_empty(), "something is left behind");
+        assert!(
+            self.timer.is_empty() && self.keyed.is_empty(),
+            "something is left behind"
+        );
         assert_eq!(self.timer.stats().panicked, 0);
         ends
     }

@@ -22,7 +22,11 @@ fn replace_against_expiry() {
     explore("replace_against_expiry", 2, || {
         let stand = Stand::in_place();
         stand.schedule(1, 0, 2);
-        let (replaced, _, _) = all(|| stand.schedule(1, 1, 4), || stand.pass(2), || stand.turn());
+        let (replaced, _, _) = all(
+            || stand.schedule(1, 1, 4),
+            || stand.pass(2),
+            || stand.turn(),
+        );
         assert_eq!(stand.has_fired(0), !replaced);
         assert!(stand.ends(1).is_empty(), "it has time until 4");
         stand.finish(4)
@@ -104,7 +108,10 @@ fn touch_against_expiry() {
         stand.schedule(1, 0, 2);
         let touch = |delay| {
             let from = stand.now();
-            stand.keyed.touch(&1, Duration::from_nanos(delay)).then_some(from + delay)
+            stand
+                .keyed
+                .touch(&1, Duration::from_nanos(delay))
+                .then_some(from + delay)
         };
         let (one, other, _) = all(|| touch(4), || touch(3), || stand.pass(2));
         let touched = [one, other];
@@ -123,7 +130,10 @@ fn touch_against_expiry() {
 fn absent_against_absent() {
     explore("absent_against_absent", 2, || {
         let stand = Stand::in_place();
-        let scheduled = both(|| stand.add_if_absent(1, 0, 2), || stand.add_if_absent(1, 1, 2));
+        let scheduled = both(
+            || stand.add_if_absent(1, 0, 2),
+            || stand.add_if_absent(1, 1, 2),
+        );
         assert!(scheduled.0 != scheduled.1, "{scheduled:?}");
         format!("{scheduled:?} {}", stand.finish(2))
     });
@@ -147,7 +157,10 @@ fn absent_against_expiry() {
         let scheduled = [one, other];
         let replaced = matches!(stand.ends(0)[..], [End::Returned]);
         assert!(stand.has_fired(0) != replaced, "it ends once");
-        assert!(scheduled != [true; 2] && (!replaced || scheduled != [false; 2]), "{scheduled:?}");
+        assert!(
+            scheduled != [true; 2] && (!replaced || scheduled != [false; 2]),
+            "{scheduled:?}"
+        );
         assert_eq!(stand.keyed.len(), usize::from(scheduled != [false; 2]));
         format!("{scheduled:?} {}", stand.finish(4))
     });
@@ -202,13 +215,23 @@ fn drop_of_keyed_against_expiry() {
         let book = Arc::new(Book::default());
         let kept = Arc::clone(&book);
         let keyed = Keyed::with_hasher(&stand.timer, KeyHasher::default(), move |_, mut job| {
-            assert!(Arc::ptr_eq(job.book.as_ref().expect("it has not ended"), &kept));
-            job.end(End::Fired { at: 2, by: thread::current().id() });
+            assert!(Arc::ptr_eq(
+                job.book.as_ref().expect("it has not ended"),
+                &kept
+            ));
+            job.end(End::Fired {
+                at: 2,
+                by: thread::current().id(),
+            });
         });
         for (key, at) in [(0, 2), (1, 2), (2, 9)] {
             let id = key as u32;
             book.write(id, |_| ());
-            let job = Job { id, book: Some(Arc::clone(&book)), then: None };
+            let job = Job {
+                id,
+                book: Some(Arc::clone(&book)),
+                then: None,
+            };
             let at = stand.start + Duration::from_nanos(at);
             assert!(accepted(keyed.add(key, at, job)).is_none());
         }
@@ -251,7 +274,11 @@ fn queued() -> (Timer, Arc<Queue>) {
     let queue = Arc::new(Queue::default());
     let tasks = Arc::clone(&queue);
     let push = move |task| tasks.lock().unwrap().push(task);
-    let timer = Timer::builder().shards(1).executor(push).build().expect("it can be built");
+    let timer = Timer::builder()
+        .shards(1)
+        .executor(push)
+        .build()
+        .expect("it can be built");
     (timer, queue)
 }
 
@@ -274,7 +301,10 @@ fn keys_against_a_holder() {
         });
         (0..2).for_each(|_| expired.recv().expect("the timer lives"));
         holder.join().expect("it does not panic");
-        assert!(timer.shutdown().is_empty() && keyed.is_empty(), "something is left behind");
+        assert!(
+            timer.shutdown().is_empty() && keyed.is_empty(),
+            "something is left behind"
+        );
         String::new()
     });
 }
@@ -307,19 +337,29 @@ fn two_turns_against_a_holder() {
 /// Fails when a task needs its keyed timer.
 #[test]
 fn task_of_a_key_against_the_end_of_its_keyed_timer() {
-    explore("task_of_a_key_against_the_end_of_its_keyed_timer", 1, || {
-        let ((timer, queue), past) = (queued(), Instant::now());
-        let expired = Arc::new(std::sync::Mutex::new(0));
-        let count = Arc::clone(&expired);
-        let count = move |_, ()| *count.lock().unwrap() += 1;
-        let keyed = Plain::with_hasher(&timer, KeyHasher::default(), count);
-        schedule(&keyed, 1, past);
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        all(|| run(&queue), || drop(keyed), || timer.len());
-        assert!(timer.is_empty() && timer.next_expiration().is_none(), "nothing is left behind");
-        assert_eq!((*expired.lock().unwrap(), Arc::strong_count(&expired)), (1, 1));
-        String::new()
-    });
+    explore(
+        "task_of_a_key_against_the_end_of_its_keyed_timer",
+        1,
+        || {
+            let ((timer, queue), past) = (queued(), Instant::now());
+            let expired = Arc::new(std::sync::Mutex::new(0));
+            let count = Arc::clone(&expired);
+            let count = move |_, ()| *count.lock().unwrap() += 1;
+            let keyed = Plain::with_hasher(&timer, KeyHasher::default(), count);
+            schedule(&keyed, 1, past);
+            assert_eq!(timer.advance_clock(Duration::ZERO), 1);
+            all(|| run(&queue), || drop(keyed), || timer.len());
+            assert!(
+                timer.is_empty() && timer.next_expiration().is_none(),
+                "nothing is left behind"
+            );
+            assert_eq!(
+                (*expired.lock().unwrap(), Arc::strong_count(&expired)),
+                (1, 1)
+            );
+            String::new()
+        },
+    );
 }
 
 /// A key is kept while a thread holds its shard, and while it is added: it is there once.
@@ -333,7 +373,11 @@ fn kept_key_against_add_and_a_holder() {
         let keyed = Plain::with_hasher(&timer, KeyHasher::default(), keep);
         schedule(&keyed, 1, past);
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-        let add = || keyed.add(1, Duration::MAX, ()).is_ok_and(|former| former.is_some());
+        let add = || {
+            keyed
+                .add(1, Duration::MAX, ())
+                .is_ok_and(|former| former.is_some())
+        };
         let (_, replaced, _) = all(|| run(&queue), add, || drop(keyed.entry(2)));
         assert!(keyed.contains(&1), "it is lost");
         keyed.assert_invariants();

@@ -30,12 +30,23 @@ impl World {
         let run = move |mut job: Job| {
             let at = nanos(time.now() - start);
             let then = job.then.take();
-            job.end(End::Fired { at, by: thread::current().id() });
+            job.end(End::Fired {
+                at,
+                by: thread::current().id(),
+            });
             then.into_iter().for_each(|then| then());
         };
-        let builder = Timer::builder().tick(Duration::from_nanos(1)).wheel_size(4).shards(1);
+        let builder = Timer::builder()
+            .tick(Duration::from_nanos(1))
+            .wheel_size(4)
+            .shards(1);
         let timer = build(builder.clock(clock.clone()).executor(run)).expect("it can be built");
-        World { timer, clock, start, book }
+        World {
+            timer,
+            clock,
+            start,
+            book,
+        }
     }
 
     /// Creates a world that is driven by hand.
@@ -84,7 +95,11 @@ impl World {
     }
 
     fn job(&self, id: u32, then: impl FnOnce() + Send + 'static) -> Job {
-        Job { id, book: Some(Arc::clone(&self.book)), then: Some(Box::new(then)) }
+        Job {
+            id,
+            book: Some(Arc::clone(&self.book)),
+            then: Some(Box::new(then)),
+        }
     }
 
     fn offer(
@@ -132,14 +147,24 @@ impl World {
         touch: bool,
     ) -> bool {
         let from = self.now() + delay;
-        let old = self.book.write(id, |record| std::mem::replace(&mut record.latest, OPEN));
+        let old = self
+            .book
+            .write(id, |record| std::mem::replace(&mut record.latest, OPEN));
         let by = Duration::from_nanos(delay);
-        let moved = if touch { timeout.touch(by) } else { timeout.reschedule(by) };
+        let moved = if touch {
+            timeout.touch(by)
+        } else {
+            timeout.reschedule(by)
+        };
         let until = self.now() + delay;
         if moved {
             self.book.write(id, |record| {
                 record.moves += 1;
-                record.earliest = if touch { from.max(record.earliest) } else { from };
+                record.earliest = if touch {
+                    from.max(record.earliest)
+                } else {
+                    from
+                };
                 record.latest = if touch { until.max(old) } else { until };
             });
         }
@@ -153,7 +178,10 @@ impl World {
         let due = self.book.overdue(now);
         self.timer.advance_clock(Duration::ZERO);
         let left = self.book.overdue(now);
-        assert!(due.iter().all(|timer| !left.contains(timer)), "due {due:?}, left {left:?}");
+        assert!(
+            due.iter().all(|timer| !left.contains(timer)),
+            "due {due:?}, left {left:?}"
+        );
     }
 
     /// Lets so much time pass and takes a turn, one step after the other.
@@ -168,7 +196,9 @@ impl World {
     pub(crate) fn shutdown(&self) {
         let mut last = self.start;
         for entry in self.timer.shutdown() {
-            let When::At(deadline) = entry.when() else { panic!("not a time") };
+            let When::At(deadline) = entry.when() else {
+                panic!("not a time")
+            };
             assert!(last <= deadline, "not ordered by deadline");
             last = deadline;
             entry.into_task().end(End::Returned);
@@ -205,7 +235,11 @@ impl World {
         self.timer.assert_invariants();
         self.pass(1 << 40);
         self.turn();
-        assert_eq!(self.timer.advance_clock(Duration::ZERO), 0, "one call fires all that is due");
+        assert_eq!(
+            self.timer.advance_clock(Duration::ZERO),
+            0,
+            "one call fires all that is due"
+        );
         self.settle()
     }
 
@@ -220,7 +254,10 @@ impl World {
         assert_eq!((stats.expired, stats.lateness.count()), (fired, fired));
         assert_eq!((stats.cancelled, stats.returned), (cancelled, returned));
         assert_eq!(stats.added, fired + cancelled + returned);
-        format!("{ends}{} cascaded, {} wakeups", stats.cascaded, stats.wakeups)
+        format!(
+            "{ends}{} cascaded, {} wakeups",
+            stats.cascaded, stats.wakeups
+        )
     }
 }
 
@@ -272,7 +309,10 @@ impl Book {
         let mut records = self.records.lock().unwrap();
         records.get_mut(&id).expect("it was opened").ends.push(end);
         if let End::Fired { by, .. } = end {
-            assert!(!self.closed.load(Ordering::Relaxed), "timer {id} fired after the end");
+            assert!(
+                !self.closed.load(Ordering::Relaxed),
+                "timer {id} fired after the end"
+            );
             self.fired.lock().unwrap().push((by, id));
         }
         self.ended.notify_all();
@@ -297,7 +337,9 @@ impl Book {
     pub(crate) fn settle(&self) -> (String, [u64; 3]) {
         let (mut ends, mut counts) = (String::new(), [0; 3]);
         for (id, record) in &*self.records.lock().unwrap() {
-            let [end] = record.ends[..] else { panic!("timer {id} ends not once: {record:?}") };
+            let [end] = record.ends[..] else {
+                panic!("timer {id} ends not once: {record:?}")
+            };
             match end {
                 End::Fired { at, .. } => {
                     assert!(at >= record.earliest, "timer {id} fired early: {record:?}");
@@ -314,14 +356,21 @@ impl Book {
 
     pub(crate) fn write<R>(&self, id: u32, write: impl FnOnce(&mut Record) -> R) -> R {
         let mut records = self.records.lock().unwrap();
-        let new = Record { earliest: 0, latest: OPEN, moves: 0, ends: Vec::new() };
+        let new = Record {
+            earliest: 0,
+            latest: OPEN,
+            moves: 0,
+            ends: Vec::new(),
+        };
         write(records.entry(id).or_insert(new))
     }
 
     /// Returns those that have to fire by `now` and have not ended, and how often each was moved.
     pub(crate) fn overdue(&self, now: u64) -> Vec<(u32, u32)> {
         let records = self.records.lock().unwrap();
-        let overdue = records.iter().filter(|(_, r)| r.latest <= now && r.ends.is_empty());
+        let overdue = records
+            .iter()
+            .filter(|(_, r)| r.latest <= now && r.ends.is_empty());
         overdue.map(|(id, record)| (*id, record.moves)).collect()
     }
 }

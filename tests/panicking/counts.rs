@@ -23,11 +23,17 @@ fn after(seconds: u32, timer: &Timer, clock: &ManualClock) -> u64 {
 #[test]
 fn panics_of_a_series_are_counted_once() {
     let (timer, clock) = by_hand();
-    let _series = Periodic::every(S).start(&timer, |_| panic!("a run")).unwrap();
+    let _series = Periodic::every(S)
+        .start(&timer, |_| panic!("a run"))
+        .unwrap();
     assert_eq!(after(5, &timer, &clock), 5);
     let clock = ManualClock::new();
     let worker = Worker::unbounded("worker", Task::run).unwrap();
-    let timer = Timer::builder().clock(clock.clone()).executor(worker).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .executor(worker)
+        .build()
+        .unwrap();
     let (sender, ended) = std::sync::mpsc::channel();
     let _series = Periodic::every(S).start(&timer, move |run| {
         run.cancel();
@@ -40,7 +46,10 @@ fn panics_of_a_series_are_counted_once() {
     let weak = timer.downgrade();
     let (told, counted) = std::sync::mpsc::channel();
     // The worker runs this after the run.
-    let tell = move || told.send(weak.upgrade().map(|timer| timer.stats().panicked)).unwrap();
+    let tell = move || {
+        told.send(weak.upgrade().map(|timer| timer.stats().panicked))
+            .unwrap()
+    };
     timer.add(TimerEntry::after(Duration::ZERO, tell)).unwrap();
     timer.advance_clock(Duration::ZERO);
     assert_eq!(counted.recv(), Ok(Some(1)));
@@ -69,8 +78,15 @@ fn panics_of_tasks_and_wakers_are_counted_once() {
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let waker = Waker::from(Arc::new(Wakes));
         let mut sleep = pin!(timer.sleep(S));
-        assert!(sleep.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        timer.add(TimerEntry::after(S, || panic!("a task"))).unwrap();
+        assert!(
+            sleep
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        timer
+            .add(TimerEntry::after(S, || panic!("a task")))
+            .unwrap();
         timer.add(TimerEntry::after(S, Task::from(waker))).unwrap();
         assert_eq!(after(1, &timer, &clock), 3, "seed {seed}");
     }

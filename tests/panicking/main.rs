@@ -47,12 +47,17 @@ pub(crate) fn no_report_succeeds() {
 
 /// Waits for a message that must come.
 pub(crate) fn get<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(HANG).expect("a message within the bound")
+    receiver
+        .recv_timeout(HANG)
+        .expect("a message within the bound")
 }
 
 pub(crate) fn by_hand() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
-    (Timer::builder().clock(clock.clone()).build().unwrap(), clock)
+    (
+        Timer::builder().clock(clock.clone()).build().unwrap(),
+        clock,
+    )
 }
 
 #[test]
@@ -61,9 +66,15 @@ fn the_reaper_survives_every_payload_and_stops_when_it_is_told_to() {
     let timer = Timer::builder().start().unwrap();
     let (sender, ran) = channel();
     for payload in PAYLOADS {
-        timer.add(TimerEntry::after(MS, move || panic_any(Payload(payload)))).unwrap();
+        timer
+            .add(TimerEntry::after(MS, move || panic_any(Payload(payload))))
+            .unwrap();
         let sender = sender.clone();
-        timer.add(TimerEntry::after(5 * MS, move || sender.send(payload).unwrap())).unwrap();
+        timer
+            .add(TimerEntry::after(5 * MS, move || {
+                sender.send(payload).unwrap()
+            }))
+            .unwrap();
         assert_eq!(get(&ran), payload);
     }
     assert_eq!(timer.stats().panicked, 4);
@@ -76,9 +87,13 @@ fn no_payload_comes_out_of_advance_clock_and_the_tasks_behind_it_run() {
     let (timer, clock) = by_hand();
     let (sender, ran) = channel();
     for payload in PAYLOADS {
-        timer.add(TimerEntry::after(MS, move || panic_any(Payload(payload)))).unwrap();
+        timer
+            .add(TimerEntry::after(MS, move || panic_any(Payload(payload))))
+            .unwrap();
         let sender = sender.clone();
-        timer.add(TimerEntry::after(MS, move || sender.send(payload).unwrap())).unwrap();
+        timer
+            .add(TimerEntry::after(MS, move || sender.send(payload).unwrap()))
+            .unwrap();
     }
     clock.advance(MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 8);
@@ -92,9 +107,13 @@ fn the_worker_survives_every_payload() {
     let worker = Worker::unbounded("survives", Task::run).unwrap();
     let (sender, ran) = channel();
     for payload in PAYLOADS {
-        worker.execute(Task::new(move || panic_any(Payload(payload)))).unwrap();
+        worker
+            .execute(Task::new(move || panic_any(Payload(payload))))
+            .unwrap();
         let sender = sender.clone();
-        worker.execute(Task::new(move || sender.send(payload).unwrap())).unwrap();
+        worker
+            .execute(Task::new(move || sender.send(payload).unwrap()))
+            .unwrap();
         assert_eq!(get(&ran), payload);
     }
     assert_eq!(worker.panicked(), 4);
@@ -117,11 +136,19 @@ impl Executor<Task> for Counts {
 #[test]
 fn no_count_of_an_executor_makes_the_statistics_panic() {
     no_report_succeeds();
-    for (count, expected) in [((|| panic!("counting")) as fn() -> u64, 1), (|| u64::MAX, u64::MAX)]
-    {
+    for (count, expected) in [
+        ((|| panic!("counting")) as fn() -> u64, 1),
+        (|| u64::MAX, u64::MAX),
+    ] {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).executor(Counts(count)).build().unwrap();
-        timer.add(TimerEntry::after(Duration::ZERO, || panic!("a task"))).unwrap();
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .executor(Counts(count))
+            .build()
+            .unwrap();
+        timer
+            .add(TimerEntry::after(Duration::ZERO, || panic!("a task")))
+            .unwrap();
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         assert_eq!(timer.stats().panicked, expected);
     }
@@ -140,7 +167,13 @@ impl Drop for Brittle {
 
 /// Returns an executor that refuses the brittle tasks, and counts the others.
 fn refuses(seen: Sender<()>) -> impl Fn(Brittle) -> Result<(), Brittle> {
-    move |task| if task.0 { Err(task) } else { seen.send(()).map_err(|_| task) }
+    move |task| {
+        if task.0 {
+            Err(task)
+        } else {
+            seen.send(()).map_err(|_| task)
+        }
+    }
 }
 
 /// There, what is due in a tick is handed over one by one. Seen to fail: only what came before the
@@ -150,14 +183,21 @@ fn the_drop_of_what_is_refused_costs_no_other_task_of_its_tick_on_a_seeded_clock
     no_report_succeeds();
     for seed in 1..5 {
         let (clock, (sender, seen)) = (ManualClock::seeded(seed), channel());
-        let timer =
-            Timer::builder().clock(clock.clone()).executor(refuses(sender)).build().unwrap();
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .executor(refuses(sender))
+            .build()
+            .unwrap();
         for panics in [false, true, false, false] {
             timer.after(MS, Brittle(panics)).unwrap();
         }
         clock.advance(MS);
         assert_eq!(timer.advance_clock(Duration::ZERO), 4);
-        assert_eq!((seen.try_iter().count(), timer.stats().refused), (3, 1), "seed {seed}");
+        assert_eq!(
+            (seen.try_iter().count(), timer.stats().refused),
+            (3, 1),
+            "seed {seed}"
+        );
     }
 }
 
@@ -199,7 +239,10 @@ fn the_reaper_goes_on_at_once_after_a_single_panic_of_a_drop() {
         if begun.elapsed() < 100 * MS {
             return;
         }
-        assert!(first.elapsed() < HANG, "there was a pause in each of {round} rounds");
+        assert!(
+            first.elapsed() < HANG,
+            "there was a pause in each of {round} rounds"
+        );
     }
 }
 
@@ -212,7 +255,11 @@ impl Executor<Brittle> for Arc<Ends> {
     }
 
     fn execute_batch(&self, batch: &mut Batch<'_, Brittle>) {
-        let timer = self.0.get().and_then(WeakTimer::upgrade).expect("its caller has it");
+        let timer = self
+            .0
+            .get()
+            .and_then(WeakTimer::upgrade)
+            .expect("its caller has it");
         assert!(timer.shutdown().is_empty());
         while let Some(task) = batch.next() {
             if task.0 {

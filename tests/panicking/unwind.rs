@@ -20,7 +20,10 @@ const CLONE: u8 = 3;
 
 impl Key {
     fn called(&self, call: u8) {
-        assert!(self.1.load(Ordering::Relaxed) != call, "in the midst of a call");
+        assert!(
+            self.1.load(Ordering::Relaxed) != call,
+            "in the midst of a call"
+        );
     }
 }
 
@@ -108,7 +111,10 @@ fn a_purgatory_goes_on_after_a_key_and_an_operation_have_panicked() {
     purgatory.assert_invariants();
     assert_eq!((purgatory.len(), timer.len()), (1, 1));
     assert_eq!(catch_unwind(|| pending.force_complete()).ok(), Some(true));
-    assert_eq!((purgatory.len(), timer.len(), purgatory.stats().panicked), (0, 0, 1));
+    assert_eq!(
+        (purgatory.len(), timer.len(), purgatory.stats().panicked),
+        (0, 0, 1)
+    );
     purgatory.assert_invariants();
 }
 
@@ -164,12 +170,23 @@ fn what_a_call_was_given_is_dropped_without_a_lock() {
             let keyed = keyed.clone();
             assert!(used.1.set(Box::new(move || keyed.len())).is_ok());
         }
-        assert!(keyed.add(key.clone(), MS, task.clone()).is_ok_and(|former| former.is_none()));
-        [&key, &task].iter().for_each(|user| user.0.store(EQ, Ordering::Relaxed));
+        assert!(
+            keyed
+                .add(key.clone(), MS, task.clone())
+                .is_ok_and(|former| former.is_none())
+        );
+        [&key, &task]
+            .iter()
+            .for_each(|user| user.0.store(EQ, Ordering::Relaxed));
         assert!(catch_unwind(|| keyed.add(key.clone(), MS, task.clone()).is_ok()).is_err());
-        [&key, &task].iter().for_each(|user| user.0.store(SOUND, Ordering::Relaxed));
+        [&key, &task]
+            .iter()
+            .for_each(|user| user.0.store(SOUND, Ordering::Relaxed));
         assert_eq!(keyed.len(), 1);
         done.send(()).unwrap();
     });
-    assert!(is_done.recv_timeout(Duration::from_secs(20)).is_ok(), "a call hangs, or panicked");
+    assert!(
+        is_done.recv_timeout(Duration::from_secs(20)).is_ok(),
+        "a call hangs, or panicked"
+    );
 }

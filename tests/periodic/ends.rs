@@ -65,7 +65,9 @@ fn what_a_shutdown_returned_holds_the_series_until_it_is_dropped() {
     let kept = start(&timer);
     let runs = timer.shutdown();
     assert!(kept.cancel());
-    runs.into_iter().map(TimerEntry::into_task).for_each(Task::run);
+    runs.into_iter()
+        .map(TimerEntry::into_task)
+        .for_each(Task::run);
     assert_eq!(kept.runs(), 0, "it was cancelled in the list");
 }
 
@@ -117,7 +119,10 @@ fn a_waker_that_drops_the_last_clone_ends_the_timer_there() {
             told.send(weak.upgrade().is_none()).unwrap();
         }
     });
-    let timer = builder.executor(move |task: Task| sender.send(task).unwrap()).build().unwrap();
+    let timer = builder
+        .executor(move |task: Task| sender.send(task).unwrap())
+        .build()
+        .unwrap();
     let listener = timer.listener();
     let series = start(&timer);
     clock.advance(MS);

@@ -23,7 +23,11 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let clock = ManualClock::new();
-        let timer = Timer::builder().shards(1).clock(clock.clone()).build().unwrap();
+        let timer = Timer::builder()
+            .shards(1)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         Fixture { timer, clock }
     }
 
@@ -68,17 +72,37 @@ fn runs_are_phase_stable_however_they_are_driven() {
 #[test]
 fn missed_runs_are_as_the_policy_says() {
     for (policy, late, expected) in [
-        (MissedTick::Burst, 35, [(10, 35), (20, 35), (30, 35), (40, 40), (50, 50)]),
-        (MissedTick::Skip, 35, [(10, 35), (40, 40), (50, 50), (60, 60), (70, 70)]),
-        (MissedTick::Skip, 30, [(10, 30), (30, 30), (40, 40), (50, 50), (60, 60)]),
-        (MissedTick::Delay, 35, [(10, 35), (45, 45), (55, 55), (65, 65), (75, 75)]),
+        (
+            MissedTick::Burst,
+            35,
+            [(10, 35), (20, 35), (30, 35), (40, 40), (50, 50)],
+        ),
+        (
+            MissedTick::Skip,
+            35,
+            [(10, 35), (40, 40), (50, 50), (60, 60), (70, 70)],
+        ),
+        (
+            MissedTick::Skip,
+            30,
+            [(10, 30), (30, 30), (40, 40), (50, 50), (60, 60)],
+        ),
+        (
+            MissedTick::Delay,
+            35,
+            [(10, 35), (45, 45), (55, 55), (65, 65), (75, 75)],
+        ),
     ] {
         let fixture = Fixture::new();
         let periodic = Periodic::every(10 * MS).missed_tick(policy);
         let (_series, runs) = fixture.start(periodic, Duration::ZERO);
         fixture.advance(late * MS);
         (0..50).for_each(|_| fixture.advance(MS));
-        assert_eq!(runs.try_iter().take(5).collect::<Vec<_>>(), expected, "{policy:?}");
+        assert_eq!(
+            runs.try_iter().take(5).collect::<Vec<_>>(),
+            expected,
+            "{policy:?}"
+        );
     }
 }
 
@@ -92,7 +116,11 @@ fn with_delay_runs_are_never_closer_together_than_a_period() {
             let fixture = Fixture::new();
             let periodic = Periodic::every(10 * MS).missed_tick(MissedTick::Delay);
             let periodic = periodic.jitter(jitter * MS);
-            let periodic = if overlaps { periodic.overlapping() } else { periodic };
+            let periodic = if overlaps {
+                periodic.overlapping()
+            } else {
+                periodic
+            };
             let (_series, runs) = fixture.start(periodic, takes * MS);
             for _ in 0..500 {
                 fixture.clock.advance(step * MS);
@@ -104,9 +132,16 @@ fn with_delay_runs_are_never_closer_together_than_a_period() {
             assert!(runs.len() >= 8, "{case}: {} runs", runs.len());
             for pair in runs.windows(2) {
                 let [(_, former), (due, ran)] = [pair[0], pair[1]];
-                assert_eq!(due, former + 10, "{case}: counted from when the former one ran");
+                assert_eq!(
+                    due,
+                    former + 10,
+                    "{case}: counted from when the former one ran"
+                );
                 let latest = due + u128::from(jitter) + u128::from(step + takes + 1);
-                assert!((due..=latest).contains(&ran), "{case}: due at {due}, ran at {ran}");
+                assert!(
+                    (due..=latest).contains(&ran),
+                    "{case}: due at {due}, ran at {ran}"
+                );
             }
         }
     }
@@ -116,11 +151,18 @@ fn with_delay_runs_are_never_closer_together_than_a_period() {
 fn with_a_delay_the_pause_is_counted_from_the_end_of_a_run() {
     let periodic = Periodic::with_delay(10 * MS);
     // There are no missed runs, and no run begins before the former one has ended.
-    for periodic in [periodic, periodic.missed_tick(MissedTick::Burst), periodic.overlapping()] {
+    for periodic in [
+        periodic,
+        periodic.missed_tick(MissedTick::Burst),
+        periodic.overlapping(),
+    ] {
         let fixture = Fixture::new();
         let (_series, runs) = fixture.start(periodic, 5 * MS);
         (0..40).for_each(|_| fixture.advance(MS));
-        assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [10, 25, 40, 55]);
+        assert_eq!(
+            runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(),
+            [10, 25, 40, 55]
+        );
     }
 }
 
@@ -130,7 +172,10 @@ fn the_first_run_may_have_a_delay_of_its_own() {
     let periodic = Periodic::every(10 * MS).first_after(Duration::ZERO);
     let (_series, runs) = fixture.start(periodic, Duration::ZERO);
     (0..=25).for_each(|n| fixture.advance(MS * u32::from(n > 0)));
-    assert_eq!(runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(), [0, 10, 20]);
+    assert_eq!(
+        runs.try_iter().map(|(_, ran)| ran).collect::<Vec<_>>(),
+        [0, 10, 20]
+    );
 }
 
 #[test]
@@ -162,7 +207,10 @@ fn a_run_may_choose_when_the_next_one_is_due() {
             40 => assert_eq!(ran, [10, 17, 30, 40, 50], "{periodic:?}"),
             _ => assert!(ran.iter().eq(&(1..=20).map(|n| 10 * n).collect::<Vec<_>>())),
         }
-        assert!(series.unwrap().cancel(), "one that never runs again has not ended");
+        assert!(
+            series.unwrap().cancel(),
+            "one that never runs again has not ended"
+        );
     }
 }
 
@@ -173,7 +221,10 @@ fn a_random_phase_spreads_series_over_the_first_period() {
     let start = || fixture.start(periodic, Duration::ZERO);
     let series: Vec<_> = (0..100).map(|_| start()).collect();
     fixture.clock.run_for(300 * MS);
-    let mut firsts: Vec<_> = series.iter().map(|(_, runs)| runs.try_recv().unwrap().0).collect();
+    let mut firsts: Vec<_> = series
+        .iter()
+        .map(|(_, runs)| runs.try_recv().unwrap().0)
+        .collect();
     firsts.sort();
     firsts.dedup();
     assert!(firsts.len() > 40 && firsts[0] < 20 && (80..100).contains(firsts.last().unwrap()));
@@ -193,7 +244,10 @@ fn jitter_makes_runs_late_by_less_than_itself_and_leaves_the_phase() {
     let late = late.collect::<Vec<_>>();
     assert_eq!(late.len(), 100);
     assert!(late.iter().all(|late| *late <= 50), "{late:?}");
-    assert!(late.iter().max() > Some(&30) && late.iter().min() < Some(&20), "{late:?}");
+    assert!(
+        late.iter().max() > Some(&30) && late.iter().min() < Some(&20),
+        "{late:?}"
+    );
 }
 
 #[test]
@@ -220,13 +274,21 @@ fn a_run_that_waits_in_the_executor_when_its_series_is_cancelled_does_not_begin(
     let (queue, tasks) = channel();
     let clock = ManualClock::new();
     let builder = Timer::builder().clock(clock.clone());
-    let timer = builder.executor(move |task: Task| queue.send(task).unwrap()).build().unwrap();
-    let series = Periodic::every(MS).start(&timer, |_| panic!("it runs")).unwrap();
+    let timer = builder
+        .executor(move |task: Task| queue.send(task).unwrap())
+        .build()
+        .unwrap();
+    let series = Periodic::every(MS)
+        .start(&timer, |_| panic!("it runs"))
+        .unwrap();
     clock.advance(MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     assert!(series.cancel());
     tasks.try_iter().for_each(Task::run);
-    assert_eq!((series.runs(), timer.stats().panicked, timer.len()), (0, 0, 0));
+    assert_eq!(
+        (series.runs(), timer.stats().panicked, timer.len()),
+        (0, 0, 0)
+    );
 }
 
 #[test]
@@ -234,7 +296,11 @@ fn a_run_that_takes_longer_than_the_period_meets_itself_only_if_it_may() {
     for overlaps in [false, true] {
         let fixture = Fixture::new();
         let periodic = Periodic::every(10 * MS).missed_tick(MissedTick::Burst);
-        let periodic = if overlaps { periodic.overlapping() } else { periodic };
+        let periodic = if overlaps {
+            periodic.overlapping()
+        } else {
+            periodic
+        };
         let (timer, clock) = (fixture.timer.clone(), fixture.clock.clone());
         let (sender, depths) = channel();
         let depth = std::sync::atomic::AtomicU32::new(0);
@@ -260,7 +326,11 @@ fn jitter_beyond_the_period_leaves_no_run_out() {
     let periodic = Periodic::every(10 * MS).jitter(100 * MS);
     let (series, _runs) = fixture.start(periodic, Duration::ZERO);
     (0..2_000).for_each(|_| fixture.advance(MS));
-    assert!(series.runs() >= 180, "{} runs in 200 periods", series.runs());
+    assert!(
+        series.runs() >= 180,
+        "{} runs in 200 periods",
+        series.runs()
+    );
 }
 
 /// Nanoseconds in 64 bits are 584 years: a jitter beyond that puts a run off by up to so long.
@@ -269,7 +339,10 @@ fn the_longest_jitter_there_is_puts_runs_off_and_harms_nothing() {
     let fixture = Fixture::new();
     let (series, runs) = fixture.start(Periodic::every(MS).jitter(Duration::MAX), Duration::ZERO);
     fixture.advance(Duration::from_secs(3600));
-    assert_eq!((runs.try_iter().count(), series.runs(), fixture.timer.len()), (0, 0, 1));
+    assert_eq!(
+        (runs.try_iter().count(), series.runs(), fixture.timer.len()),
+        (0, 0, 1)
+    );
     assert!(series.cancel() && fixture.timer.is_empty());
 }
 
@@ -297,19 +370,32 @@ fn what_is_cancelled_beside_series_leaves_little_behind() {
             let timer = fixture.timer.downgrade();
             move || {
                 let timer = timer.upgrade().expect("it runs");
-                let timeout = timer.after(Duration::from_secs(3600 * 24 * 30), || ()).unwrap();
+                let timeout = timer
+                    .after(Duration::from_secs(3600 * 24 * 30), || ())
+                    .unwrap();
                 assert!(timeout.cancel().is_cancelled());
             }
         };
         let of_requests =
             Periodic::every(periods[0] * MS).start(&fixture.timer, move |_| request());
-        let others = periods[1..].iter().map(|period| Periodic::every(*period * MS));
-        let _others: Vec<_> =
-            others.map(|other| other.start(&fixture.timer, |_| ()).unwrap()).collect();
+        let others = periods[1..]
+            .iter()
+            .map(|period| Periodic::every(*period * MS));
+        let _others: Vec<_> = others
+            .map(|other| other.start(&fixture.timer, |_| ()).unwrap())
+            .collect();
         fixture.clock.run_for(800 * periods[0] * MS);
         assert_eq!(of_requests.unwrap().runs(), 800);
-        let references: usize =
-            fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum();
-        assert!(references <= 3 * 6 + 500, "{references} beside series of {periods:?} ms");
+        let references: usize = fixture
+            .timer
+            .snapshot()
+            .levels
+            .iter()
+            .map(|level| level.entries)
+            .sum();
+        assert!(
+            references <= 3 * 6 + 500,
+            "{references} beside series of {periods:?} ms"
+        );
     }
 }

@@ -21,8 +21,12 @@ struct Options {
 
 impl Arbitrary for Options {
     fn arbitrary(random: &mut Gen) -> Self {
-        let policies =
-            [None, Some(MissedTick::Burst), Some(MissedTick::Skip), Some(MissedTick::Delay)];
+        let policies = [
+            None,
+            Some(MissedTick::Burst),
+            Some(MissedTick::Skip),
+            Some(MissedTick::Delay),
+        ];
         let missed_tick = *random.choose(&policies).expect("there are some");
         Options {
             period: 1 + u32::arbitrary(random) % 9,
@@ -41,8 +45,14 @@ impl Options {
             Some(missed_tick) => Periodic::every(period).missed_tick(missed_tick),
             None => Periodic::with_delay(period),
         };
-        let periodic = periodic.first_after(self.first * MS).jitter(self.jitter * MS);
-        if self.overlaps { periodic.overlapping() } else { periodic }
+        let periodic = periodic
+            .first_after(self.first * MS)
+            .jitter(self.jitter * MS);
+        if self.overlaps {
+            periodic.overlapping()
+        } else {
+            periodic
+        }
     }
 
     /// Returns when the run is due after the one that was due at `due` and began at `began`.
@@ -52,7 +62,9 @@ impl Options {
             Some(MissedTick::Delay) => began + self.period,
             Some(MissedTick::Skip) => {
                 let mut ticks = (1..).map(|n| due + n * self.period);
-                ticks.find(|tick| tick + self.jitter >= now).expect("there is one")
+                ticks
+                    .find(|tick| tick + self.jitter >= now)
+                    .expect("there is one")
             }
             Some(_) => due + self.period,
         }
@@ -112,8 +124,13 @@ type Runs = Vec<(u32, u32)>;
 
 #[derive(Clone, Copy)]
 enum Next {
-    Waits { due: Option<u32>, is_handed_over: bool },
-    Runs { chosen: Option<Option<u32>> },
+    Waits {
+        due: Option<u32>,
+        is_handed_over: bool,
+    },
+    Runs {
+        chosen: Option<Option<u32>>,
+    },
     Cancelled,
 }
 
@@ -126,7 +143,10 @@ struct Naive {
 
 impl Naive {
     fn wait(&mut self, due: Option<u32>) {
-        self.next = Next::Waits { due, is_handed_over: false };
+        self.next = Next::Waits {
+            due,
+            is_handed_over: false,
+        };
     }
 
     fn act(&mut self, act: Act) {
@@ -144,7 +164,11 @@ impl Naive {
 
     /// The timer has handed over the run, or has not.
     fn expire(&mut self, expired: bool) {
-        let Next::Waits { due, is_handed_over } = &mut self.next else {
+        let Next::Waits {
+            due,
+            is_handed_over,
+        } = &mut self.next
+        else {
             return assert!(!expired, "of a series that has ended");
         };
         let is_past = |ms| due.is_some_and(|due| due + ms <= self.now);
@@ -157,7 +181,13 @@ impl Naive {
     }
 
     fn execute(&mut self, takes: u32, acts: &[Act]) {
-        let Next::Waits { due, is_handed_over: true } = self.next else { return };
+        let Next::Waits {
+            due,
+            is_handed_over: true,
+        } = self.next
+        else {
+            return;
+        };
         let Some(due) = due.filter(|due| *due <= self.now) else {
             return self.wait(due);
         };
@@ -193,7 +223,10 @@ impl Real {
         let clock = ManualClock::seeded(7);
         let (sender, tasks) = channel();
         let builder = Timer::builder().clock(clock.clone());
-        let timer = builder.executor(move |task: Task| sender.send(task).unwrap()).build().unwrap();
+        let timer = builder
+            .executor(move |task: Task| sender.send(task).unwrap())
+            .build()
+            .unwrap();
         let script = Arc::new(Mutex::new((0, Vec::new())));
         let runs = Arc::new(Mutex::new(Runs::new()));
         let own = Arc::new(OnceLock::<Series>::new());
@@ -202,7 +235,9 @@ impl Real {
             let (script, runs, own) = (Arc::clone(&script), Arc::clone(&runs), Arc::clone(&own));
             move |run: &Run<'_>| {
                 let ms = |time: Instant| (time - start).as_millis() as u32;
-                runs.lock().unwrap().push((ms(run.due().unwrap()), ms(clock.now())));
+                runs.lock()
+                    .unwrap()
+                    .push((ms(run.due().unwrap()), ms(clock.now())));
                 let (takes, acts) = std::mem::take(&mut *script.lock().unwrap());
                 clock.advance(takes * MS);
                 for act in acts {
@@ -216,7 +251,14 @@ impl Real {
         };
         let series = options.periodic().start(&timer, task).unwrap();
         assert!(own.set(series.clone()).is_ok());
-        Real { timer, clock, tasks, series, script, runs }
+        Real {
+            timer,
+            clock,
+            tasks,
+            series,
+            script,
+            runs,
+        }
     }
 
     /// Compares all that can be seen.
@@ -224,11 +266,24 @@ impl Real {
         self.timer.assert_invariants();
         assert_eq!(*self.runs.lock().unwrap(), naive.runs);
         assert_eq!(self.series.runs(), naive.runs.len() as u64);
-        assert_eq!(self.series.is_cancelled(), matches!(naive.next, Next::Cancelled));
-        let waits = matches!(naive.next, Next::Waits { is_handed_over: false, .. });
+        assert_eq!(
+            self.series.is_cancelled(),
+            matches!(naive.next, Next::Cancelled)
+        );
+        let waits = matches!(
+            naive.next,
+            Next::Waits {
+                is_handed_over: false,
+                ..
+            }
+        );
         assert_eq!(self.timer.len(), usize::from(waits), "what the timer holds");
         if let Next::Waits { is_handed_over, .. } = naive.next {
-            assert_eq!(handed_over, usize::from(is_handed_over), "what the executor holds");
+            assert_eq!(
+                handed_over,
+                usize::from(is_handed_over),
+                "what the executor holds"
+            );
         }
     }
 }
@@ -239,8 +294,16 @@ impl Real {
 fn a_series_does_what_the_model_says_after_every_step() {
     fn agrees(options: Options, steps: Vec<Step>) {
         let real = Real::new(&options);
-        let next = Next::Waits { due: Some(options.first), is_handed_over: false };
-        let mut naive = Naive { options, now: 0, next, runs: Runs::new() };
+        let next = Next::Waits {
+            due: Some(options.first),
+            is_handed_over: false,
+        };
+        let mut naive = Naive {
+            options,
+            now: 0,
+            next,
+            runs: Runs::new(),
+        };
         let mut waiting = Vec::new();
         for step in steps {
             match step {

@@ -12,7 +12,10 @@ fn handed(build: impl FnOnce(TimerBuilder) -> TimerBuilder) -> (Fixture, Receive
     let clock = ManualClock::new();
     let (sender, tasks) = channel();
     let builder = build(Timer::builder().clock(clock.clone()));
-    let timer = builder.executor(move |task: Task| sender.send(task).unwrap()).build().unwrap();
+    let timer = builder
+        .executor(move |task: Task| sender.send(task).unwrap())
+        .build()
+        .unwrap();
     let fixture = Fixture { timer, clock };
     let (series, runs) = fixture.start(Periodic::every(10 * MS), Duration::ZERO);
     (fixture, tasks, Handed { series, runs })
@@ -58,7 +61,10 @@ fn a_run_that_begins_inside_the_reset_takes_the_new_deadline() {
     assert!(series.reset(Duration::ZERO));
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(10, 10)]);
     fixture.clock.run_for(250 * MS);
-    assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(110, 110), (210, 210)]);
+    assert_eq!(
+        runs.try_iter().collect::<Vec<_>>(),
+        [(110, 110), (210, 210)]
+    );
 }
 
 /// Seen to fail: the run came at the deadline of the first reset, and again at that of the last.
@@ -102,14 +108,22 @@ fn a_run_that_waits_in_the_executor_is_moved_as_well() {
     fixture.advance(10 * MS);
     assert!(series.series.reset(When::Never));
     execute(&tasks);
-    assert_eq!((series.runs(), fixture.timer.len()), (vec![], 1), "it is in the timer again");
+    assert_eq!(
+        (series.runs(), fixture.timer.len()),
+        (vec![], 1),
+        "it is in the timer again"
+    );
     assert!(series.series.reset(5 * MS));
     fixture.advance(5 * MS);
     fixture.advance(MS);
     assert!(series.series.reset(3 * MS));
     fixture.advance(3 * MS);
     execute(&tasks);
-    assert_eq!(series.runs(), [(19, 19)], "the new deadline has come before it began");
+    assert_eq!(
+        series.runs(),
+        [(19, 19)],
+        "the new deadline has come before it began"
+    );
     fixture.advance(10 * MS);
     execute(&tasks);
     assert_eq!(series.runs(), [(29, 29)]);
@@ -138,7 +152,10 @@ fn a_run_that_shutdown_has_returned_runs_before_it_is_due() {
         assert!(series.reset(50 * MS));
         let entries = fixture.timer.shutdown();
         let kept = (!is_dropped).then_some(fixture.timer);
-        entries.into_iter().map(TimerEntry::into_task).for_each(Task::run);
+        entries
+            .into_iter()
+            .map(TimerEntry::into_task)
+            .for_each(Task::run);
         assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(51, 1)]);
         assert!(!series.reset(MS), "it has ended");
         drop(kept);
@@ -150,7 +167,9 @@ fn a_run_that_shutdown_has_returned_runs_before_it_is_due() {
 fn a_run_that_is_reset_has_its_jitter() {
     let fixture = Fixture::new();
     let reports = Periodic::every(100 * MS).jitter(50 * MS);
-    let all: Vec<_> = (0..100).map(|_| fixture.start(reports, Duration::ZERO)).collect();
+    let all: Vec<_> = (0..100)
+        .map(|_| fixture.start(reports, Duration::ZERO))
+        .collect();
     assert!(all.iter().all(|(series, _)| series.reset(20 * MS)));
     (0..100).for_each(|_| fixture.advance(MS));
     let late = all.iter().map(|(_, runs)| {
@@ -160,7 +179,10 @@ fn a_run_that_is_reset_has_its_jitter() {
     });
     let late = late.collect::<Vec<_>>();
     assert!(late.iter().all(|late| *late <= 50), "{late:?}");
-    assert!(late.iter().max() > Some(&30) && late.iter().min() < Some(&20), "{late:?}");
+    assert!(
+        late.iter().max() > Some(&30) && late.iter().min() < Some(&20),
+        "{late:?}"
+    );
 }
 
 /// As of a connection that pings its peer only after a silence.
@@ -175,11 +197,17 @@ fn a_series_that_is_reset_runs_after_a_silence() {
     assert_eq!(runs.try_iter().count(), 0);
     fixture.advance(30 * MS);
     fixture.advance(30 * MS);
-    assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(230, 230), (260, 260)]);
+    assert_eq!(
+        runs.try_iter().collect::<Vec<_>>(),
+        [(230, 230), (260, 260)]
+    );
     assert!(series.reset(MS));
     fixture.advance(MS);
     fixture.advance(30 * MS);
-    assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(261, 261), (291, 291)]);
+    assert_eq!(
+        runs.try_iter().collect::<Vec<_>>(),
+        [(261, 261), (291, 291)]
+    );
     series.cancel();
     assert!(!series.reset(MS));
 }

@@ -47,7 +47,13 @@ impl Link {
             How::AtOnce if next == LINKS => {}
             How::AtOnce => {
                 let (completed, purgatory) = (self.completed.clone(), self.purgatory.clone());
-                let link = Link { number: next, how: self.how, completed, purgatory, next: None };
+                let link = Link {
+                    number: next,
+                    how: self.how,
+                    completed,
+                    purgatory,
+                    next: None,
+                };
                 let watch = self.purgatory.try_complete_else_watch(link, HOUR, &[next]);
                 assert!(watch.is_ok_and(|watch| watch.is_completed()));
             }
@@ -87,7 +93,13 @@ fn chain(how: How) {
     let links = if how == How::AtOnce { 1 } else { LINKS };
     for number in (0..links).rev() {
         let completed = Arc::clone(&completed);
-        let link = Link { number, how, completed, purgatory: purgatory.clone(), next };
+        let link = Link {
+            number,
+            how,
+            completed,
+            purgatory: purgatory.clone(),
+            next,
+        };
         let timeout = if number == 0 { MS } else { HOUR };
         let watch = purgatory.try_complete_else_watch(link, timeout, &[number]);
         next = watch.ok().and_then(|watch| watch.pending());
@@ -98,20 +110,36 @@ fn chain(how: How) {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     assert_eq!(completed.load(SeqCst), LINKS, "{how:?}");
     let stats = purgatory.stats();
-    let ends = (stats.completed_at_once, stats.completed_by_trigger, stats.completed_by_force);
+    let ends = (
+        stats.completed_at_once,
+        stats.completed_by_trigger,
+        stats.completed_by_force,
+    );
     let others = u64::from(LINKS - 1);
     let expected = match how {
         How::Trigger | How::Drop => (0, others, 0),
         How::Force => (0, 0, others),
         How::AtOnce => (others, 0, 0),
     };
-    assert_eq!((ends, stats.expired, stats.panicked), (expected, 1, 0), "{how:?}");
-    assert_eq!((purgatory.stats().watched, purgatory.len(), timer.len()), (0, 0, 0));
+    assert_eq!(
+        (ends, stats.expired, stats.panicked),
+        (expected, 1, 0),
+        "{how:?}"
+    );
+    assert_eq!(
+        (purgatory.stats().watched, purgatory.len(), timer.len()),
+        (0, 0, 0)
+    );
     purgatory.assert_invariants();
 }
 
 fn on_a_small_stack(call: impl FnOnce() + Send + 'static) {
-    std::thread::Builder::new().stack_size(STACK).spawn(call).unwrap().join().unwrap();
+    std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(call)
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 #[test]
@@ -148,7 +176,10 @@ fn what_a_thread_ends_as_its_own_last_act_is_ended() {
     };
     std::thread::spawn(run).join().unwrap();
     assert_eq!(fixture.purgatory.stats().completed_by_force, 4);
-    assert_eq!((fixture.counts(), fixture.purgatory.stats().panicked), ((0, 0, 0), 0));
+    assert_eq!(
+        (fixture.counts(), fixture.purgatory.stats().panicked),
+        ((0, 0, 0), 0)
+    );
     let mut completed = fixture.log.of(What::Completed);
     completed.sort_unstable();
     assert_eq!(completed, [1, 2, 3, 4]);
@@ -162,9 +193,18 @@ fn very_many_are_dropped_with_the_purgatory_without_a_deep_stack() {
         for id in 0..LINKS {
             let _ = fixture.watch(fixture.script(id), &[id % 7, 8]);
         }
-        let Fixture { purgatory, timer, log, .. } = fixture;
+        let Fixture {
+            purgatory,
+            timer,
+            log,
+            ..
+        } = fixture;
         log.take();
         drop(purgatory);
-        assert_eq!((log.take().len(), timer.len()), (LINKS as usize, 0), "only dropped");
+        assert_eq!(
+            (log.take().len(), timer.len()),
+            (LINKS as usize, 0),
+            "only dropped"
+        );
     });
 }

@@ -34,7 +34,9 @@ fn an_expiry_runs_on_the_timers_executor() {
         task.run();
     });
     let clock = ManualClock::new();
-    let builder = Timer::builder().clock(clock.clone()).executor(worker.unwrap());
+    let builder = Timer::builder()
+        .clock(clock.clone())
+        .executor(worker.unwrap());
     let timer = builder.build().unwrap();
     let purgatory = Purgatory::new(&timer);
     let (sender, receiver) = mpsc::channel();
@@ -47,7 +49,11 @@ fn an_expiry_runs_on_the_timers_executor() {
     assert_ne!(worker, thread::current().id());
     assert_eq!(ends, [("completed", worker), ("expired", worker)]);
     assert!(!pending.is_pending());
-    assert_eq!(receiver.recv(), Err(mpsc::RecvError), "and there it is dropped");
+    assert_eq!(
+        receiver.recv(),
+        Err(mpsc::RecvError),
+        "and there it is dropped"
+    );
 }
 
 /// Runs an operation whose time is up during its third check, when `meanwhile` happens as well. The
@@ -80,7 +86,10 @@ fn an_operation_whose_time_is_up_while_it_is_checked_is_ended_by_its_holder() {
         fixture.log.take();
         assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(holds));
         if holds {
-            assert_eq!(fixture.log.take(), [(Checked, 1), (Completed, 1), (Dropped, 1)]);
+            assert_eq!(
+                fixture.log.take(),
+                [(Checked, 1), (Completed, 1), (Dropped, 1)]
+            );
         } else {
             let ends = [(Checked, 1), (Completed, 1), (Expired, 1), (Dropped, 1)];
             assert_eq!(fixture.log.take(), ends);
@@ -100,14 +109,20 @@ fn an_operation_that_is_triggered_while_its_time_is_up_is_checked_before_it_expi
         let purgatory = fixture.purgatory.clone();
         let meanwhile = move |timer: &Timer| {
             let another = timer.add(TimerEntry::after(2 * HOUR, || ()));
-            assert_eq!(another.map(Timeout::cancel_on_drop).is_ok(), max_pending > 1);
+            assert_eq!(
+                another.map(Timeout::cancel_on_drop).is_ok(),
+                max_pending > 1
+            );
             elsewhere(|| assert_eq!(purgatory.check_and_complete(&1), 0));
         };
         let script = late_in_its_third_check(&fixture, meanwhile, |check| check == 4);
         fixture.watch_for(MS, script, &[1]);
         fixture.log.take();
         assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
-        assert_eq!(fixture.log.take(), [(Checked, 1), (Checked, 1), (Completed, 1), (Dropped, 1)]);
+        assert_eq!(
+            fixture.log.take(),
+            [(Checked, 1), (Checked, 1), (Completed, 1), (Dropped, 1)]
+        );
         assert_eq!(fixture.advance(HOUR), []);
         fixture.assert_empty();
     }
@@ -146,7 +161,10 @@ fn a_trigger_after_the_check_in_which_the_time_was_up_is_not_swallowed() {
         let pending = fixture.watch_for(if flushed { MS } else { 2 * MS }, script, &[1]);
         assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
         assert_eq!(pending.is_pending(), !flushed);
-        assert_eq!(fixture.purgatory.check_and_complete(&1), usize::from(!flushed));
+        assert_eq!(
+            fixture.purgatory.check_and_complete(&1),
+            usize::from(!flushed)
+        );
         drop(fixture.timer.shutdown());
         assert_eq!(fixture.purgatory.shutdown().len(), 0);
         let stats = fixture.purgatory.stats();
@@ -161,10 +179,19 @@ fn a_trigger_after_the_check_in_which_the_time_was_up_is_not_swallowed() {
 fn until_its_task_runs_whoever_comes_first_ends_an_overdue_operation() {
     type End = fn(&Fixture, &Pending<u32, Script>) -> bool;
     let ends: [(End, bool); 6] = [
-        (|fixture, _| fixture.purgatory.check_and_complete(&1) == 1, true),
+        (
+            |fixture, _| fixture.purgatory.check_and_complete(&1) == 1,
+            true,
+        ),
         (|_, pending| pending.force_complete(), true),
-        (|_, pending| pending.cancel().into_operation().is_some(), false),
-        (|fixture, _| fixture.purgatory.cancel_for_key(&2).len() == 1, false),
+        (
+            |_, pending| pending.cancel().into_operation().is_some(),
+            false,
+        ),
+        (
+            |fixture, _| fixture.purgatory.cancel_for_key(&2).len() == 1,
+            false,
+        ),
         (|fixture, _| fixture.purgatory.shutdown().len() == 1, false),
         (|fixture, _| fixture.timer.shutdown().is_empty(), false),
     ];
@@ -186,7 +213,11 @@ fn until_its_task_runs_whoever_comes_first_ends_an_overdue_operation() {
             assert!(!pending.is_pending());
             let stats = fixture.purgatory.stats();
             assert_eq!(stats.completed(), u64::from(completes));
-            assert_eq!(stats.expired, u64::from(number == 5), "its task comes all the same");
+            assert_eq!(
+                stats.expired,
+                u64::from(number == 5),
+                "its task comes all the same"
+            );
             fixture.assert_empty();
         }
     }
@@ -218,11 +249,17 @@ fn who_asks_for_more_time_gets_it_until_the_time_is_up() {
     });
     let pending = fixture.watch_for(2 * MS, fixture.script(1), &[7]);
     assert!(pending.touch(MS) && pending.touch(3 * MS));
-    assert!(fixture.advance(2 * MS).is_empty() && tasks.try_recv().is_err(), "it has more time");
+    assert!(
+        fixture.advance(2 * MS).is_empty() && tasks.try_recv().is_err(),
+        "it has more time"
+    );
     fixture.advance(MS);
     assert!(!pending.touch(HOUR), "its task is on its way");
     tasks.try_iter().for_each(Task::run);
-    assert_eq!(fixture.log.ends(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert_eq!(
+        fixture.log.ends(),
+        [(Completed, 1), (Expired, 1), (Dropped, 1)]
+    );
     let up = fixture.watch_for(MS, fixture.script(2), &[7]);
     fixture.clock.advance(MS);
     // Seen to fail: until a turn came, more time was given.
@@ -238,7 +275,12 @@ fn who_asks_for_more_time_during_a_check_gets_it_until_the_time_is_up() {
     for late in [false, true] {
         let fixture = Fixture::new();
         let (own, handle) = hand::<Pending<u32, Script>>();
-        let touched = move || own.lock().unwrap().as_ref().is_none_or(|own| own.touch(HOUR));
+        let touched = move || {
+            own.lock()
+                .unwrap()
+                .as_ref()
+                .is_none_or(|own| own.touch(HOUR))
+        };
         let script = if late {
             let touches = move |_: &Timer| assert!(!touched(), "it is too late");
             late_in_its_third_check(&fixture, touches, |_| false)
@@ -270,7 +312,10 @@ fn an_operation_whose_time_is_up_while_it_is_added_expires_at_the_next_turn() {
     let pending = fixture.watch_for(MS, script, &[1]);
     assert!(pending.is_pending());
     fixture.log.take();
-    assert_eq!(fixture.advance(Duration::ZERO), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert_eq!(
+        fixture.advance(Duration::ZERO),
+        [(Completed, 1), (Expired, 1), (Dropped, 1)]
+    );
     assert!(!pending.is_pending());
     fixture.assert_empty();
 }

@@ -23,7 +23,10 @@ struct Polled {
 
 impl Polled {
     fn new(wait: Wait<u32>) -> Self {
-        Polled { wait, woken: Arc::default() }
+        Polled {
+            wait,
+            woken: Arc::default(),
+        }
     }
 
     fn poll(&mut self) -> Poll<Waited> {
@@ -59,7 +62,10 @@ fn a_trigger_completes_it() {
     let fixture = fixture();
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
-    let wait = fixture.purgatory.wait(&[1, 2], HOUR, move || set.load(SeqCst)).unwrap();
+    let wait = fixture
+        .purgatory
+        .wait(&[1, 2], HOUR, move || set.load(SeqCst))
+        .unwrap();
     let mut polled = Polled::new(wait);
     assert_eq!(polled.poll(), Poll::Pending);
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
@@ -154,7 +160,10 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     let condition = move || Arc::strong_count(&held) == 0;
     let mut polled = Polled::new(fixture.purgatory.wait(&[1, 2, 3], HOUR, condition).unwrap());
     assert_eq!(polled.poll(), Poll::Pending);
-    assert_eq!((fixture.purgatory.stats().watched, fixture.timer.len()), (3, 1));
+    assert_eq!(
+        (fixture.purgatory.stats().watched, fixture.timer.len()),
+        (3, 1)
+    );
     let Polled { wait, woken } = polled;
     drop(wait);
     assert_eq!((woken.take(), Arc::strong_count(&woken)), (0, 1));
@@ -172,7 +181,10 @@ fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let wakers: Vec<Arc<Wakes>> = (0..3).map(|_| Arc::default()).collect();
     for counter in &wakers {
         let waker = Waker::from(Arc::clone(counter));
-        assert_eq!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)), Poll::Pending);
+        assert_eq!(
+            Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)),
+            Poll::Pending
+        );
     }
     let held: Vec<usize> = wakers.iter().map(Arc::strong_count).collect();
     assert_eq!(held, [1, 1, 2]);
@@ -213,7 +225,11 @@ fn what_a_condition_holds_is_free_when_its_waiter_is_woken() {
     };
     let mut wait = pin!(purgatory.wait(&[1], HOUR, condition).unwrap());
     let waker = Waker::from(Arc::clone(&looks));
-    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        wait.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     assert_eq!(purgatory.check_and_complete(&1), 1);
     assert_eq!(looks.1.load(SeqCst), 1, "only the waker itself");
 }

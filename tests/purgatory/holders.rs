@@ -51,7 +51,10 @@ fn an_operation_that_is_triggered_while_it_is_added_expires() {
     assert_eq!(fixture.log.take(), [(Checked, 1); 3]);
     fixture.clock.advance(MS);
     assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
-    assert_eq!(fixture.log.take(), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert_eq!(
+        fixture.log.take(),
+        [(Completed, 1), (Expired, 1), (Dropped, 1)]
+    );
     assert!(!pending.is_pending());
     fixture.assert_empty();
 }
@@ -71,7 +74,10 @@ fn a_call_checks_eight_times_for_others_and_leaves_the_rest_to_the_executor() {
             assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
         }
         let end = [(Checked, 1), (Completed, 1), (Dropped, 1)];
-        assert_eq!((fixture.log.take(), pending.is_pending()), (end.to_vec(), false));
+        assert_eq!(
+            (fixture.log.take(), pending.is_pending()),
+            (end.to_vec(), false)
+        );
         assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);
         fixture.assert_empty();
     }
@@ -92,11 +98,23 @@ fn who_adds_an_operation_checks_eight_times() {
             }
             checks == holds_at
         });
-        let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]).unwrap();
+        let watch = fixture
+            .purgatory
+            .try_complete_else_watch(script, HOUR, &[1])
+            .unwrap();
         assert_eq!(watch.is_completed(), holds_at == 3);
-        assert_eq!(fixture.log.of(Checked).len(), holds_at.min(1 + CHECKS) as usize);
+        assert_eq!(
+            fixture.log.of(Checked).len(),
+            holds_at.min(1 + CHECKS) as usize
+        );
         let left = usize::from(holds_at != 3);
-        assert_eq!((fixture.counts().2, fixture.timer.advance_clock(Duration::ZERO)), (left, left));
+        assert_eq!(
+            (
+                fixture.counts().2,
+                fixture.timer.advance_clock(Duration::ZERO)
+            ),
+            (left, left)
+        );
         assert_eq!(fixture.purgatory.stats().panicked, 0);
         fixture.assert_empty();
     }
@@ -148,7 +166,11 @@ fn what_is_left_to_the_executor_expires_when_its_time_is_up() {
         }
         assert_eq!(fixture.counts(), (1, 1, 1));
         assert_eq!(checks.load(SeqCst), 600 + CHECKS);
-        assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1, "the next hold's rest");
+        assert_eq!(
+            fixture.timer.advance_clock(Duration::ZERO),
+            1,
+            "the next hold's rest"
+        );
         fixture.clock.advance(5 * MS);
         assert_eq!(
             fixture.timer.advance_clock(Duration::ZERO),
@@ -158,7 +180,10 @@ fn what_is_left_to_the_executor_expires_when_its_time_is_up() {
         assert_eq!(fixture.purgatory.stats().expired, u64::from(!touches));
         fixture.clock.advance(5 * MS);
         fixture.timer.advance_clock(Duration::ZERO);
-        assert_eq!((fixture.purgatory.stats().expired, fixture.counts().1), (1, 0));
+        assert_eq!(
+            (fixture.purgatory.stats().expired, fixture.counts().1),
+            (1, 0)
+        );
     }
 }
 
@@ -183,9 +208,13 @@ fn what_is_touched_to_never_is_checked_by_the_executor_all_the_same() {
 #[test]
 fn a_check_on_its_way_comes_before_the_expiry() {
     let end = 2 + CHECKS + 1;
-    for (reversed, holds_at) in
-        [(false, end), (true, end), (true, end + 1), (false, 99), (true, 99)]
-    {
+    for (reversed, holds_at) in [
+        (false, end),
+        (true, end),
+        (true, end + 1),
+        (false, 99),
+        (true, 99),
+    ] {
         let (queue, tasks) = mpsc::channel();
         let fixture = Fixture::with(|builder| {
             builder.executor(move |task| queue.send(task).expect("the test listens"))
@@ -206,7 +235,10 @@ fn a_check_on_its_way_comes_before_the_expiry() {
         assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 0);
         let stats = fixture.purgatory.stats();
         let expires = u64::from(holds_at == 99);
-        assert_eq!((stats.completed_by_trigger, stats.expired), (1 - expires, expires));
+        assert_eq!(
+            (stats.completed_by_trigger, stats.expired),
+            (1 - expires, expires)
+        );
         fixture.assert_empty();
     }
 }
@@ -223,7 +255,10 @@ fn what_is_refused_is_done_where_it_is_dropped() {
     assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);
     fixture.watch_for(MS, fixture.script(2), &[1]);
     fixture.log.take();
-    assert_eq!(fixture.advance(MS), [(Completed, 2), (Expired, 2), (Dropped, 2)]);
+    assert_eq!(
+        fixture.advance(MS),
+        [(Completed, 2), (Expired, 2), (Dropped, 2)]
+    );
     fixture.assert_empty();
 }
 

@@ -43,7 +43,12 @@ impl<O: DelayedOperation> Fixture<O> {
         let builder = options(Timer::builder().shards(2).clock(clock.clone()));
         let timer = builder.build().expect("the options are in their ranges");
         let purgatory = Purgatory::new(&timer);
-        Fixture { purgatory, timer, clock, log: Log::default() }
+        Fixture {
+            purgatory,
+            timer,
+            clock,
+            log: Log::default(),
+        }
     }
 
     /// Returns the calls when the clock is moved by `step`, without the checks.
@@ -58,7 +63,11 @@ impl<O: DelayedOperation> Fixture<O> {
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         self.purgatory.assert_invariants();
         self.timer.assert_invariants();
-        (self.purgatory.stats().watched, self.purgatory.len(), self.timer.len())
+        (
+            self.purgatory.stats().watched,
+            self.purgatory.len(),
+            self.timer.len(),
+        )
     }
 
     /// Asserts that no key and no timer is left.
@@ -88,7 +97,10 @@ impl Fixture {
         script: Script,
         keys: &[u32],
     ) -> Pending<u32, Script> {
-        match self.purgatory.try_complete_else_watch(script, timeout, keys) {
+        match self
+            .purgatory
+            .try_complete_else_watch(script, timeout, keys)
+        {
             Ok(Watch::Pending(pending)) => pending,
             other => panic!("it has to wait: {other:?}"),
         }

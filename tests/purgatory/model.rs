@@ -66,7 +66,9 @@ impl World {
         let world = self.clone();
         let script = Script::new(id as u32, &self.log).when_set(&flag);
         let script = script.on_complete(move || world.call(then));
-        let watch = self.purgatory.try_complete_else_watch(script, half_ms(timeout), keys);
+        let watch = self
+            .purgatory
+            .try_complete_else_watch(script, half_ms(timeout), keys);
         let pending = watch.expect("it has keys, and there is room").pending();
         let waits = pending.is_some();
         self.added.lock().unwrap()[id].1 = pending.map(Arc::new);
@@ -74,7 +76,10 @@ impl World {
     }
 
     fn handle(&self, id: usize) -> Handle {
-        self.added.lock().unwrap()[id].1.clone().expect("the model says that it is there")
+        self.added.lock().unwrap()[id]
+            .1
+            .clone()
+            .expect("the model says that it is there")
     }
 
     /// Returns the handle of the nth operation from the end.
@@ -114,17 +119,35 @@ impl Run {
         let clock = ManualClock::seeded(seed % 4);
         let busy = Busy::default();
         let own = busy.clone();
-        let builder =
-            Timer::builder().shards(2).clock(clock.clone()).executor(move |task| own.execute(task));
+        let builder = Timer::builder()
+            .shards(2)
+            .clock(clock.clone())
+            .executor(move |task| own.execute(task));
         let timer = builder.build().expect("in range");
         let purgatory = Purgatory::with_hasher(&timer, BuildHasherDefault::default());
-        let world = World { purgatory, log: Log::default(), added: Arc::default() };
-        Run { world, timer, clock, naive: Naive::default(), busy, flushed: Vec::new() }
+        let world = World {
+            purgatory,
+            log: Log::default(),
+            added: Arc::default(),
+        };
+        Run {
+            world,
+            timer,
+            clock,
+            naive: Naive::default(),
+            busy,
+            flushed: Vec::new(),
+        }
     }
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Add { keys, timeout, holds, then } => self.add(keys, timeout, holds, then),
+            Step::Add {
+                keys,
+                timeout,
+                holds,
+                then,
+            } => self.add(keys, timeout, holds, then),
             Step::Set(nth, holds) => {
                 if let Some(id) = self.naive.nth(nth) {
                     self.naive.operations[id].holds = holds;
@@ -136,13 +159,19 @@ impl Run {
                 assert_eq!(self.world.purgatory.check_and_complete(&key), expected);
             }
             Step::TriggerAll(keys) => {
-                let expected = keys.iter().map(|key| self.naive.trigger(*key)).sum::<usize>();
+                let expected = keys
+                    .iter()
+                    .map(|key| self.naive.trigger(*key))
+                    .sum::<usize>();
                 let trigger = |key| self.world.purgatory.check_and_complete(key);
                 assert_eq!(keys.iter().map(trigger).sum::<usize>(), expected);
             }
             Step::TriggerUpTo(key, limit) => {
                 let expected = self.naive.trigger_up_to(key, limit);
-                assert_eq!(self.world.purgatory.check_and_complete_up_to(&key, limit), expected);
+                assert_eq!(
+                    self.world.purgatory.check_and_complete_up_to(&key, limit),
+                    expected
+                );
             }
             Step::Force(nth) => self.force(nth),
             Step::Cancel(nth) => self.cancel(nth),
@@ -177,16 +206,24 @@ impl Run {
     }
 
     fn force(&mut self, nth: usize) {
-        let Some(id) = self.naive.nth_handle(nth) else { return };
+        let Some(id) = self.naive.nth_handle(nth) else {
+            return;
+        };
         let waits = self.naive.waits(id);
         if waits {
             self.naive.end(id, State::Forced);
         }
-        assert_eq!(self.world.handle(id).force_complete(), waits, "force of {id}");
+        assert_eq!(
+            self.world.handle(id).force_complete(),
+            waits,
+            "force of {id}"
+        );
     }
 
     fn cancel(&mut self, nth: usize) {
-        let Some(id) = self.naive.nth_handle(nth) else { return };
+        let Some(id) = self.naive.nth_handle(nth) else {
+            return;
+        };
         match self.world.handle(id).cancel() {
             Cancel::Cancelled(script) => {
                 assert!(self.naive.waits(id), "cancel of {id}");
@@ -200,15 +237,23 @@ impl Run {
 
     /// Drops the operations that came back.
     fn returned(&mut self, scripts: Vec<Script>, expected: Vec<u32>) {
-        assert_eq!(scripts.iter().map(|script| script.id).collect::<Vec<_>>(), expected);
-        self.naive.log.extend(expected.into_iter().map(|id| (What::Dropped, id)));
+        assert_eq!(
+            scripts.iter().map(|script| script.id).collect::<Vec<_>>(),
+            expected
+        );
+        self.naive
+            .log
+            .extend(expected.into_iter().map(|id| (What::Dropped, id)));
     }
 
     fn advance(&mut self, time: u64) {
         self.clock.advance(half_ms(time));
         self.naive.now += time;
         let all = 0..self.naive.operations.len();
-        let due = all.clone().filter(|id| self.naive.due(*id).is_some()).count();
+        let due = all
+            .clone()
+            .filter(|id| self.naive.due(*id).is_some())
+            .count();
         let count = self.timer.advance_clock(Duration::ZERO);
         assert!(count <= due, "{count} timers of {due}");
         let must_expire = all.filter(|id| self.naive.must_expire(*id));
@@ -232,13 +277,23 @@ impl Run {
         let (seen, mut tick) = (self.world.log.take(), 0);
         while let Some((what, id)) = seen.get(self.naive.log.len()).copied() {
             assert_eq!(what, What::Completed, "that is how an expiry begins");
-            let (from, until) = self.naive.due(id as usize).expect("its deadline has passed");
+            let (from, until) = self
+                .naive
+                .due(id as usize)
+                .expect("its deadline has passed");
             assert!(until >= tick, "{id} expires at {until} after {tick}");
             tick = tick.max(from);
             self.naive.end(id as usize, State::Expired);
-            assert!(seen.starts_with(&self.naive.log), "{seen:?}\n{:?}", self.naive.log);
+            assert!(
+                seen.starts_with(&self.naive.log),
+                "{seen:?}\n{:?}",
+                self.naive.log
+            );
         }
-        assert!(!expected.iter().any(|id| self.naive.waits(*id)), "not all expired");
+        assert!(
+            !expected.iter().any(|id| self.naive.waits(*id)),
+            "not all expired"
+        );
         self.naive.log.clear();
     }
 
@@ -248,17 +303,27 @@ impl Run {
         let naive = &self.naive;
         let mut watched = 0;
         for key in 0..KEYS {
-            assert_eq!(self.world.purgatory.watched_for(&key), naive.watched_for(key), "key {key}");
+            assert_eq!(
+                self.world.purgatory.watched_for(&key),
+                naive.watched_for(key),
+                "key {key}"
+            );
             watched += naive.watched_for(key);
         }
         let delayed = naive.count(State::Waits);
         assert_eq!(
-            (self.world.purgatory.stats().watched, self.world.purgatory.len()),
+            (
+                self.world.purgatory.stats().watched,
+                self.world.purgatory.len()
+            ),
             (watched, delayed)
         );
         assert_eq!(self.timer.len(), delayed);
         let stats = self.world.purgatory.stats();
-        assert_eq!((stats.watched, stats.delayed, stats.panicked), (watched, delayed, 0));
+        assert_eq!(
+            (stats.watched, stats.delayed, stats.panicked),
+            (watched, delayed, 0)
+        );
         let counts = [
             (State::AtOnce, stats.completed_at_once),
             (State::Triggered, stats.completed_by_trigger),

@@ -77,7 +77,15 @@ impl Naive {
         keys.iter().for_each(|key| self.forget_empty_line(*key));
         let (deadline, added) = (self.now + timeout, (timeout == 0).then_some(self.now / 2));
         let (state, has_handle) = (State::Waits, false);
-        let operation = Operation { keys, deadline, added, holds, then, state, has_handle };
+        let operation = Operation {
+            keys,
+            deadline,
+            added,
+            holds,
+            then,
+            state,
+            has_handle,
+        };
         self.operations.push(operation);
         self.log.push((What::Checked, id as u32));
         if holds {
@@ -99,7 +107,11 @@ impl Naive {
     fn line(&self, key: u32) -> Vec<Entry> {
         let ids = (0..self.operations.len()).filter(|id| self.waits(*id));
         ids.flat_map(|id| {
-            let named = self.operations[id].keys.iter().filter(|named| **named == key).count();
+            let named = self.operations[id]
+                .keys
+                .iter()
+                .filter(|named| **named == key)
+                .count();
             (0..named).map(move |nth| (id, nth))
         })
         .collect()
@@ -121,8 +133,11 @@ impl Naive {
         let (mut rest, mut completed) = (self.line(key).into_iter(), 0);
         while completed < limit {
             let room = BATCH.min(limit - completed);
-            let batch: Vec<Entry> =
-                rest.by_ref().filter(|(id, _)| self.waits(*id)).take(room).collect();
+            let batch: Vec<Entry> = rest
+                .by_ref()
+                .filter(|(id, _)| self.waits(*id))
+                .take(room)
+                .collect();
             if batch.is_empty() {
                 break;
             }
@@ -212,7 +227,8 @@ impl Naive {
             Then::TriggerUpTo(key, limit) => self.trigger_inside(key, Some(limit)),
             Then::CancelForKey(key) => {
                 let cancelled = self.cancel_for_key(key);
-                self.log.extend(cancelled.into_iter().map(|id| (What::Dropped, id)));
+                self.log
+                    .extend(cancelled.into_iter().map(|id| (What::Dropped, id)));
             }
             Then::Enable(nth, key) => {
                 let nth = nth % self.operations.len();
@@ -250,7 +266,10 @@ impl Naive {
     /// extended expires as soon as that is seen.
     pub(crate) fn due(&self, id: usize) -> Option<(u64, u64)> {
         let operation = &self.operations[id];
-        let (tick, is_due) = (operation.deadline.div_ceil(2), operation.deadline <= self.now);
+        let (tick, is_due) = (
+            operation.deadline.div_ceil(2),
+            operation.deadline <= self.now,
+        );
         let from = operation.added.unwrap_or(tick).min(self.now / 2);
         (self.waits(id) && is_due).then_some((from, tick))
     }
@@ -263,7 +282,10 @@ impl Naive {
     }
 
     pub(crate) fn count(&self, state: State) -> usize {
-        self.operations.iter().filter(|operation| operation.state == state).count()
+        self.operations
+            .iter()
+            .filter(|operation| operation.state == state)
+            .count()
     }
 }
 
@@ -353,7 +375,12 @@ impl Arbitrary for Step {
             0..=12 => {
                 let holds = u8::arbitrary(g) % 8 == 0;
                 let timeout = u64::arbitrary(g) % 41;
-                Step::Add { keys: keys(g), timeout, holds, then: Then::arbitrary(g) }
+                Step::Add {
+                    keys: keys(g),
+                    timeout,
+                    holds,
+                    then: Then::arbitrary(g),
+                }
             }
             13..=17 => Step::Set(nth, u8::arbitrary(g) % 4 > 0),
             18 => Step::Trigger(key(g)),
@@ -371,15 +398,31 @@ impl Arbitrary for Step {
     }
 
     fn shrink(&self) -> Box<dyn Iterator<Item = Self>> {
-        let Step::Add { keys, timeout, holds, then } = self.clone() else {
+        let Step::Add {
+            keys,
+            timeout,
+            holds,
+            then,
+        } = self.clone()
+        else {
             return quickcheck::empty_shrinker();
         };
         let mut simpler = Vec::new();
         if then != Then::Nothing {
-            simpler.push(Step::Add { keys: keys.clone(), timeout, holds, then: Then::Nothing });
+            simpler.push(Step::Add {
+                keys: keys.clone(),
+                timeout,
+                holds,
+                then: Then::Nothing,
+            });
         }
         if keys.len() > 1 {
-            simpler.push(Step::Add { keys: keys[1..].to_vec(), timeout, holds, then });
+            simpler.push(Step::Add {
+                keys: keys[1..].to_vec(),
+                timeout,
+                holds,
+                then,
+            });
         }
         Box::new(simpler.into_iter())
     }

@@ -38,13 +38,25 @@ fn chain(
     links: u32,
     options: impl FnOnce(TimerBuilder) -> TimerBuilder,
 ) -> (Timer, Purgatory<u32, Link>, Arc<[AtomicU32; 2]>) {
-    let timer = options(Timer::builder().clock(ManualClock::new())).build().unwrap();
+    let timer = options(Timer::builder().clock(ManualClock::new()))
+        .build()
+        .unwrap();
     let purgatory = Purgatory::new(&timer);
-    let (open, counts) = (Arc::new(AtomicBool::new(false)), Arc::<[AtomicU32; 2]>::default());
+    let (open, counts) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::<[AtomicU32; 2]>::default(),
+    );
     for number in 0..links {
         let (open, counts) = (Arc::clone(&open), Arc::clone(&counts));
-        let link = Link { number, open, counts, purgatory: purgatory.clone() };
-        let watch = purgatory.try_complete_else_watch(link, HOUR, &[number]).unwrap();
+        let link = Link {
+            number,
+            open,
+            counts,
+            purgatory: purgatory.clone(),
+        };
+        let watch = purgatory
+            .try_complete_else_watch(link, HOUR, &[number])
+            .unwrap();
         assert!(!watch.is_completed());
     }
     open.store(true, SeqCst);
@@ -61,10 +73,19 @@ fn a_long_chain_of_checks_needs_no_deep_stack() {
             drop(timer.shutdown());
         }
         assert_eq!(purgatory.check_and_complete(&0), 1);
-        assert_eq!([0, 1].map(|count: usize| counts[count].load(SeqCst)), [LINKS, 0]);
+        assert_eq!(
+            [0, 1].map(|count: usize| counts[count].load(SeqCst)),
+            [LINKS, 0]
+        );
         let stats = purgatory.stats();
-        assert_eq!((stats.completed_by_trigger, stats.panicked), (u64::from(LINKS), 0));
-        assert_eq!((purgatory.stats().watched, purgatory.len(), timer.len()), (0, 0, 0));
+        assert_eq!(
+            (stats.completed_by_trigger, stats.panicked),
+            (u64::from(LINKS), 0)
+        );
+        assert_eq!(
+            (purgatory.stats().watched, purgatory.len(), timer.len()),
+            (0, 0, 0)
+        );
         purgatory.assert_invariants();
     }
 }
@@ -74,8 +95,12 @@ fn triggers(fixture: &Fixture, id: u32, keys: &[u32], checks: &Arc<AtomicU32>) {
     let (purgatory, checks) = (fixture.purgatory.clone(), Arc::clone(checks));
     let keys = keys.to_vec();
     let script = fixture.script(id).when(move || {
-        assert!(checks.fetch_add(1, SeqCst) < 1_000_000, "checked without an end");
-        keys.iter().for_each(|key| _ = purgatory.check_and_complete(key));
+        assert!(
+            checks.fetch_add(1, SeqCst) < 1_000_000,
+            "checked without an end"
+        );
+        keys.iter()
+            .for_each(|key| _ = purgatory.check_and_complete(key));
         false
     });
     fixture.watch(script, &[id]);
@@ -85,9 +110,15 @@ fn triggers(fixture: &Fixture, id: u32, keys: &[u32], checks: &Arc<AtomicU32>) {
 /// call from outside. Seen to fail: after a shutdown of the timer 2,000 calls made 5,577.
 #[test]
 fn operations_that_trigger_each_other_are_not_checked_for_ever() {
-    let rings: [&[(u32, &[u32])]; 3] =
-        [&[(1, &[1])], &[(1, &[2]), (2, &[1])], &[(1, &[2, 1]), (2, &[3, 2]), (3, &[1, 3])]];
-    for (ring, shut_down) in rings.into_iter().flat_map(|ring| [(ring, true), (ring, false)]) {
+    let rings: [&[(u32, &[u32])]; 3] = [
+        &[(1, &[1])],
+        &[(1, &[2]), (2, &[1])],
+        &[(1, &[2, 1]), (2, &[3, 2]), (3, &[1, 3])],
+    ];
+    for (ring, shut_down) in rings
+        .into_iter()
+        .flat_map(|ring| [(ring, true), (ring, false)])
+    {
         let fixture = Fixture::new();
         let checks = Arc::new(AtomicU32::new(0));
         for (id, keys) in ring {
@@ -105,11 +136,18 @@ fn operations_that_trigger_each_other_are_not_checked_for_ever() {
             }
         };
         thread::scope(|scope| {
-            ring.iter().for_each(|(id, _)| _ = scope.spawn(move || trigger(*id)))
+            ring.iter()
+                .for_each(|(id, _)| _ = scope.spawn(move || trigger(*id)))
         });
-        assert!(checks.load(SeqCst) <= 1 + 1000 * ring.len() as u32, "one for each call");
+        assert!(
+            checks.load(SeqCst) <= 1 + 1000 * ring.len() as u32,
+            "one for each call"
+        );
         fixture.timer.advance_clock(Duration::ZERO);
-        assert_eq!((fixture.purgatory.len(), fixture.purgatory.stats().panicked), (ring.len(), 0));
+        assert_eq!(
+            (fixture.purgatory.len(), fixture.purgatory.stats().panicked),
+            (ring.len(), 0)
+        );
         assert_eq!(fixture.purgatory.shutdown().len(), ring.len());
     }
 }

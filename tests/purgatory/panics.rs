@@ -21,7 +21,10 @@ fn panics_at(script: Script, number: u32) -> Script {
 
 /// Returns the calls to operation 5; the others were left in peace.
 fn of_5(log: Vec<(What, u32)>) -> Vec<What> {
-    log.into_iter().filter(|(_, id)| *id == 5).map(|(what, _)| what).collect()
+    log.into_iter()
+        .filter(|(_, id)| *id == 5)
+        .map(|(what, _)| what)
+        .collect()
 }
 
 #[test]
@@ -30,14 +33,23 @@ fn a_panic_in_one_of_the_first_two_checks_ends_the_operation() {
         let fixture = Fixture::new();
         let script = panics_at(fixture.script(5), check);
         let life = script.life();
-        let watch = fixture.purgatory.try_complete_else_watch(script, MS, &[1, 2, 1]).unwrap();
-        assert!(watch.pending().is_none(), "there is nothing to hold any more");
+        let watch = fixture
+            .purgatory
+            .try_complete_else_watch(script, MS, &[1, 2, 1])
+            .unwrap();
+        assert!(
+            watch.pending().is_none(),
+            "there is nothing to hold any more"
+        );
         let mut expected = vec![Checked; check as usize];
         expected.push(Dropped);
         assert_eq!(of_5(fixture.log.take()), expected);
         assert_eq!(life.strong_count(), 0);
         let stats = fixture.purgatory.stats();
-        assert_eq!((stats.panicked, stats.completed_at_once, stats.cancelled), (1, 0, 0));
+        assert_eq!(
+            (stats.panicked, stats.completed_at_once, stats.cancelled),
+            (1, 0, 0)
+        );
         fixture.assert_empty();
         assert_eq!(fixture.advance(HOUR), []);
     }
@@ -49,22 +61,39 @@ fn a_panic_in_a_trigger_ends_the_operation_and_the_next_ones_are_checked() {
     let mut lives = Vec::new();
     let mut handles = Vec::new();
     for id in 1..100 {
-        let script =
-            if id % 5 == 0 { panics_at(fixture.script(id), 3) } else { fixture.script(id) };
+        let script = if id % 5 == 0 {
+            panics_at(fixture.script(id), 3)
+        } else {
+            fixture.script(id)
+        };
         lives.push((id, script.life()));
         handles.push(fixture.watch(script, &[1, 100 + id]));
     }
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
     let log = fixture.log.take();
-    let of = |what| log.iter().filter(move |(called, _)| *called == what).map(|(_, id)| *id);
-    assert!(of(Checked).eq(1..100) && of(Completed).count() == 0, "{log:?}");
+    let of = |what| {
+        log.iter()
+            .filter(move |(called, _)| *called == what)
+            .map(|(_, id)| *id)
+    };
+    assert!(
+        of(Checked).eq(1..100) && of(Completed).count() == 0,
+        "{log:?}"
+    );
     assert_eq!(fixture.counts(), (160, 80, 80));
-    assert!(lives.iter().all(|(id, life)| life.strong_count() == usize::from(id % 5 > 0)));
+    assert!(
+        lives
+            .iter()
+            .all(|(id, life)| life.strong_count() == usize::from(id % 5 > 0))
+    );
     assert_eq!(fixture.purgatory.stats().panicked, 19);
     assert_eq!(fixture.purgatory.check_and_complete(&105), 0);
     assert_eq!(fixture.log.take(), []);
-    let forced = handles.iter().filter(|pending| pending.force_complete()).count();
+    let forced = handles
+        .iter()
+        .filter(|pending| pending.force_complete())
+        .count();
     assert_eq!(forced, 80);
     fixture.assert_empty();
 }
@@ -82,12 +111,17 @@ fn what_is_requested_of_an_operation_whose_check_panics_has_no_effect() {
             assert!(own.get().is_none(), "contained");
             false
         });
-        handle.set(fixture.watch(script, &[1])).expect("it is set once");
+        handle
+            .set(fixture.watch(script, &[1]))
+            .expect("it is set once");
         fixture.log.take();
         assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
         assert_eq!(of_5(fixture.log.take()), [Checked, Dropped]);
         let stats = fixture.purgatory.stats();
-        assert_eq!((stats.panicked, stats.completed_by_force, stats.cancelled), (1, 0, 0));
+        assert_eq!(
+            (stats.panicked, stats.completed_by_force, stats.cancelled),
+            (1, 0, 0)
+        );
         fixture.assert_empty();
     }
 }
@@ -106,14 +140,34 @@ fn a_panic_where_an_operation_ends_is_contained_and_counted() {
     let force: Ends = |_, pending| assert!(pending.force_complete());
     let dropped = Script::on_drop;
     let cases: [(Panics, Ends, &[What]); 8] = [
-        (|script, bomb| script.on_complete(bomb), trigger, &[Checked, Completed, Dropped]),
-        (|script, bomb| script.on_complete(bomb), force, &[Completed, Dropped]),
-        (|script, bomb| script.on_complete(bomb), expiry, &[Completed, Dropped]),
-        (|script, bomb| script.on_expiration(bomb), expiry, &[Completed, Expired, Dropped]),
+        (
+            |script, bomb| script.on_complete(bomb),
+            trigger,
+            &[Checked, Completed, Dropped],
+        ),
+        (
+            |script, bomb| script.on_complete(bomb),
+            force,
+            &[Completed, Dropped],
+        ),
+        (
+            |script, bomb| script.on_complete(bomb),
+            expiry,
+            &[Completed, Dropped],
+        ),
+        (
+            |script, bomb| script.on_expiration(bomb),
+            expiry,
+            &[Completed, Expired, Dropped],
+        ),
         (dropped, trigger, &[Checked, Completed, Dropped]),
         (dropped, force, &[Completed, Dropped]),
         (dropped, expiry, &[Completed, Expired, Dropped]),
-        (|script, bomb| script.on_complete(bomb).on_drop(bomb), force, &[Completed, Dropped]),
+        (
+            |script, bomb| script.on_complete(bomb).on_drop(bomb),
+            force,
+            &[Completed, Dropped],
+        ),
     ];
     for (number, (panics, ends, calls)) in cases.into_iter().enumerate() {
         let fixture = Fixture::new();
@@ -125,11 +179,23 @@ fn a_panic_where_an_operation_ends_is_contained_and_counted() {
         fixture.log.take();
         ends(&fixture, &pending);
         assert_eq!(of_5(fixture.log.take()), calls, "case {number}");
-        assert_eq!((life.strong_count(), pending.is_pending()), (0, false), "case {number}");
+        assert_eq!(
+            (life.strong_count(), pending.is_pending()),
+            (0, false),
+            "case {number}"
+        );
         // The last case panics where it is completed, and again where it is dropped.
         let panicked = if number == 7 { 2 } else { 1 };
-        assert_eq!(fixture.purgatory.stats().panicked, panicked, "case {number}");
-        assert_eq!(fixture.timer.stats().panicked, 0, "the purgatory contains it");
+        assert_eq!(
+            fixture.purgatory.stats().panicked,
+            panicked,
+            "case {number}"
+        );
+        assert_eq!(
+            fixture.timer.stats().panicked,
+            0,
+            "the purgatory contains it"
+        );
         fixture.purgatory.check_and_complete(&1);
         fixture.assert_empty();
     }
@@ -142,7 +208,13 @@ fn each_of_many_panics_is_counted() {
     const MANY: u32 = 20_000;
     let fixture = Fixture::new();
     for id in 0..MANY {
-        fixture.watch(fixture.script(id).at_check(3).on_complete(|| panic!("contained")), &[1]);
+        fixture.watch(
+            fixture
+                .script(id)
+                .at_check(3)
+                .on_complete(|| panic!("contained")),
+            &[1],
+        );
     }
     assert_eq!(fixture.purgatory.check_and_complete(&1), MANY as usize);
     assert_eq!(fixture.purgatory.stats().panicked, u64::from(MANY));
@@ -158,10 +230,18 @@ fn a_panic_counts_for_no_other_purgatory() {
     let (timer, log) = (fixture.timer.clone(), fixture.log.clone());
     let (next, kept) = hand::<Purgatory<u32, Script>>();
     let script = fixture.script(1).on_complete(move || {
-        assert!(other.lock().unwrap().take().is_some_and(|other| other.force_complete()));
+        assert!(
+            other
+                .lock()
+                .unwrap()
+                .take()
+                .is_some_and(|other| other.force_complete())
+        );
         drop(own.lock().unwrap().take());
         let purgatory = Purgatory::new(&timer);
-        let _ = purgatory.try_complete_else_watch(Script::new(3, &log), HOUR, &[1]).unwrap();
+        let _ = purgatory
+            .try_complete_else_watch(Script::new(3, &log), HOUR, &[1])
+            .unwrap();
         *kept.lock().unwrap() = Some(purgatory);
     });
     let pending = fixture.watch(script, &[1]);
@@ -185,7 +265,10 @@ fn a_panic_in_on_cancellation_is_contained_and_counted() {
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
     assert_eq!(of_5(fixture.log.take()), [Checked, Cancelled, Dropped]);
     let stats = fixture.purgatory.stats();
-    assert_eq!((stats.panicked, stats.cancelled, stats.completed_by_trigger), (1, 1, 1));
+    assert_eq!(
+        (stats.panicked, stats.cancelled, stats.completed_by_trigger),
+        (1, 1, 1)
+    );
     fixture.assert_empty();
 }
 
@@ -196,7 +279,10 @@ fn a_panic_in_the_drop_of_an_operation_whose_check_panicked_is_contained() {
         let fixture = Fixture::new();
         let script = panics_at(fixture.script(5), check).on_drop(|| panic!("contained"));
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            let _ = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]).unwrap();
+            let _ = fixture
+                .purgatory
+                .try_complete_else_watch(script, HOUR, &[1])
+                .unwrap();
             fixture.purgatory.check_and_complete(&1);
         }));
         assert!(ended.is_ok(), "it came out of check {check}");
@@ -209,9 +295,17 @@ fn a_panic_in_the_drop_of_an_operation_whose_check_panicked_is_contained() {
 fn a_panic_in_the_drop_of_what_waits_when_the_last_purgatory_goes_is_contained() {
     let fixture = Fixture::new();
     for id in 0..10 {
-        fixture.watch(fixture.script(id).on_drop(|| panic!("contained")), &[id % 3]);
+        fixture.watch(
+            fixture.script(id).on_drop(|| panic!("contained")),
+            &[id % 3],
+        );
     }
-    let Fixture { purgatory, timer, log, .. } = fixture;
+    let Fixture {
+        purgatory,
+        timer,
+        log,
+        ..
+    } = fixture;
     log.take();
     assert!(catch_unwind(AssertUnwindSafe(|| drop(purgatory))).is_ok());
     assert_eq!(log.of(Dropped).len(), 10);
@@ -252,8 +346,13 @@ fn a_panic_does_not_shut_anything_down() {
         fixture.assert_empty();
     }
     fixture.watch(fixture.script(6), &[1]);
-    let full = fixture.purgatory.try_complete_else_watch(fixture.script(7), HOUR, &[1]);
-    assert!(matches!(full, Err(WatchError::Full(_))), "each gave its place back, once");
+    let full = fixture
+        .purgatory
+        .try_complete_else_watch(fixture.script(7), HOUR, &[1]);
+    assert!(
+        matches!(full, Err(WatchError::Full(_))),
+        "each gave its place back, once"
+    );
 }
 
 thread_local! {
@@ -283,13 +382,31 @@ impl std::hash::Hash for Key {
 fn a_key_that_panics_leaves_nothing_behind_under_the_keys_before() {
     let fixture = Fixture::new();
     let purgatory: Purgatory<Key, Script> = Purgatory::new(&fixture.timer);
-    for keys in [[Key(1), Key(2), Key(100)], [Key(50), Key(1), Key(2)], [Key(1), Key(50), Key(2)]] {
+    for keys in [
+        [Key(1), Key(2), Key(100)],
+        [Key(50), Key(1), Key(2)],
+        [Key(1), Key(50), Key(2)],
+    ] {
         let script = fixture.script(5);
         let life = script.life();
-        let watch = || purgatory.try_complete_else_watch(script, MS, &keys).map(drop);
-        assert!(catch_unwind(AssertUnwindSafe(watch)).is_err(), "it is the caller's panic");
+        let watch = || {
+            purgatory
+                .try_complete_else_watch(script, MS, &keys)
+                .map(drop)
+        };
+        assert!(
+            catch_unwind(AssertUnwindSafe(watch)).is_err(),
+            "it is the caller's panic"
+        );
         assert_eq!(life.strong_count(), 0);
-        assert_eq!((purgatory.stats().watched, purgatory.len(), fixture.timer.len()), (0, 0, 0));
+        assert_eq!(
+            (
+                purgatory.stats().watched,
+                purgatory.len(),
+                fixture.timer.len()
+            ),
+            (0, 0, 0)
+        );
         purgatory.assert_invariants();
     }
 }
@@ -300,7 +417,9 @@ fn its_drop_clones_no_keys() {
     let fixture = Fixture::new();
     let purgatory = Purgatory::new(&fixture.timer);
     let watch = |key| purgatory.try_complete_else_watch(fixture.script(key), HOUR, &[Key(key)]);
-    let handles: Vec<_> = (0..10).map(|key| watch(key).unwrap().pending().unwrap()).collect();
+    let handles: Vec<_> = (0..10)
+        .map(|key| watch(key).unwrap().pending().unwrap())
+        .collect();
     NO_CLONE.set(0);
     let end = catch_unwind(AssertUnwindSafe(|| drop(purgatory)));
     let dropped = fixture.log.of(What::Dropped).len();

@@ -30,7 +30,10 @@ fn on_complete_may_shut_the_purgatory_down() {
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
     assert_eq!(fixture.log.of(Completed), [1]);
     let stats = fixture.purgatory.stats();
-    assert_eq!((stats.cancelled, stats.completed_by_trigger, stats.panicked), (99, 1, 0));
+    assert_eq!(
+        (stats.cancelled, stats.completed_by_trigger, stats.panicked),
+        (99, 1, 0)
+    );
     fixture.assert_empty();
 }
 
@@ -39,11 +42,18 @@ fn an_operations_code_may_drop_the_last_purgatory() {
     for forced in [true, false] {
         let fixture = Fixture::new();
         let (own, last) = hand::<Purgatory<u32, Script>>();
-        let script = fixture.script(1).on_complete(move || drop(own.lock().unwrap().take()));
+        let script = fixture
+            .script(1)
+            .on_complete(move || drop(own.lock().unwrap().take()));
         let pending = fixture.watch_for(MS, script, &[1]);
         let other = fixture.watch(fixture.script(2), &[1, 2]);
         fixture.log.take();
-        let Fixture { purgatory, timer, clock, log } = fixture;
+        let Fixture {
+            purgatory,
+            timer,
+            clock,
+            log,
+        } = fixture;
         *last.lock().unwrap() = Some(purgatory);
         if forced {
             assert!(pending.force_complete());
@@ -63,7 +73,11 @@ fn an_operations_code_may_drop_the_last_purgatory() {
 #[test]
 fn on_complete_may_advance_the_timer() {
     let fixture = Fixture::new();
-    let (timer, clock, log) = (fixture.timer.clone(), fixture.clock.clone(), fixture.log.clone());
+    let (timer, clock, log) = (
+        fixture.timer.clone(),
+        fixture.clock.clone(),
+        fixture.log.clone(),
+    );
     fixture.watch_for(MS, fixture.script(2), &[2]);
     let script = fixture.script(1).on_complete(move || {
         clock.advance(MS);
@@ -100,12 +114,18 @@ fn what_a_check_triggers_is_done_if_it_returns_true() {
         let log = fixture.log.take();
         if holds {
             let of_2 = [(Checked, 2), (Completed, 2), (Dropped, 2)];
-            assert_eq!(log, [&[(Checked, 1), (Completed, 1), (Dropped, 1)], &of_2[..]].concat());
+            assert_eq!(
+                log,
+                [&[(Checked, 1), (Completed, 1), (Dropped, 1)], &of_2[..]].concat()
+            );
         } else {
             assert_eq!(log, [(Checked, 1)]);
         }
         let stats = fixture.purgatory.stats();
-        assert_eq!((stats.completed_by_trigger, stats.panicked), (2 * u64::from(holds), 0));
+        assert_eq!(
+            (stats.completed_by_trigger, stats.panicked),
+            (2 * u64::from(holds), 0)
+        );
     }
 }
 
@@ -144,7 +164,10 @@ fn an_operation_that_triggers_itself_while_it_is_added_expires_all_the_same() {
     });
     fixture.watch_for(MS, script, &[1]);
     assert_eq!(fixture.log.of(Checked), [1, 1]);
-    assert_eq!(fixture.advance(MS), [(Completed, 1), (Expired, 1), (Dropped, 1)]);
+    assert_eq!(
+        fixture.advance(MS),
+        [(Completed, 1), (Expired, 1), (Dropped, 1)]
+    );
     fixture.assert_empty();
 }
 
@@ -155,7 +178,13 @@ fn a_limit_does_not_count_what_is_being_checked() {
     let first = fixture.script(1).when(move || {
         checks += 1;
         if checks == 3 {
-            elsewhere(|| assert_eq!(purgatory.check_and_complete_up_to(&1, 1), 1, "the other one"));
+            elsewhere(|| {
+                assert_eq!(
+                    purgatory.check_and_complete_up_to(&1, 1),
+                    1,
+                    "the other one"
+                )
+            });
         }
         false
     });
@@ -163,7 +192,11 @@ fn a_limit_does_not_count_what_is_being_checked() {
     fixture.watch(fixture.script(2).at_check(3), &[1]);
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-    assert_eq!(fixture.log.of(Checked), [1, 2, 1], "and the first is checked again");
+    assert_eq!(
+        fixture.log.of(Checked),
+        [1, 2, 1],
+        "and the first is checked again"
+    );
     assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);
 }
 
@@ -175,14 +208,19 @@ fn a_check_may_cancel_or_force_its_own_operation() {
         let fixture = Fixture::new();
         let (own, handle) = hand::<Pending<u32, Script>>();
         let script = fixture.script(1).when(move || {
-            let Some(own) = own.lock().unwrap().take() else { return false };
+            let Some(own) = own.lock().unwrap().take() else {
+                return false;
+            };
             let won = if forces {
                 own.force_complete()
             } else {
                 matches!(own.cancel(), tickwheel::purgatory::Cancel::Deferred)
             };
             assert!(won && !own.is_pending());
-            assert!(!own.force_complete() && own.cancel().into_operation().is_none(), "one wins");
+            assert!(
+                !own.force_complete() && own.cancel().into_operation().is_none(),
+                "one wins"
+            );
             holds
         });
         *handle.lock().unwrap() = Some(fixture.watch(script, &[1, 2]));
@@ -190,11 +228,21 @@ fn a_check_may_cancel_or_force_its_own_operation() {
         fixture.log.take();
         assert_eq!(fixture.purgatory.check_and_complete_up_to(&1, 1), 1);
         assert_eq!(next.is_pending(), holds && !forces);
-        let end = if holds || forces { Completed } else { Cancelled };
-        assert_eq!(fixture.log.take()[..3], [(Checked, 1), (end, 1), (Dropped, 1)]);
+        let end = if holds || forces {
+            Completed
+        } else {
+            Cancelled
+        };
+        assert_eq!(
+            fixture.log.take()[..3],
+            [(Checked, 1), (end, 1), (Dropped, 1)]
+        );
         let stats = fixture.purgatory.stats();
         assert_eq!(stats.completed_by_force, u64::from(forces));
-        assert_eq!((stats.cancelled, stats.panicked), (u64::from(!forces && !holds), 0));
+        assert_eq!(
+            (stats.cancelled, stats.panicked),
+            (u64::from(!forces && !holds), 0)
+        );
         next.force_complete();
         fixture.assert_empty();
     }
@@ -225,7 +273,10 @@ fn a_check_may_cancel_for_its_key_and_shut_down() {
             "the other one was returned"
         );
         assert!(!pending.is_pending());
-        assert_eq!(fixture.purgatory.stats().cancelled, if holds { 1 } else { 2 });
+        assert_eq!(
+            fixture.purgatory.stats().cancelled,
+            if holds { 1 } else { 2 }
+        );
         fixture.assert_empty();
     }
 }
@@ -250,7 +301,9 @@ fn the_second_check_may_cancel_for_its_key_and_shut_down() {
                 }
                 checks == 2 && holds
             });
-            let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
+            let watch = fixture
+                .purgatory
+                .try_complete_else_watch(script, HOUR, &[1]);
             match watch {
                 Err(WatchError::Shutdown(_)) => assert!(shutdown && !holds),
                 Ok(watch) => assert!(watch.is_completed() == holds && (holds || !shutdown)),

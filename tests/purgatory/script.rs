@@ -42,7 +42,9 @@ impl Log {
     /// Returns the operations of which `what` was called, in order.
     pub(crate) fn of(&self, what: What) -> Vec<u32> {
         let all = self.take().into_iter();
-        all.filter(|(called, _)| *called == what).map(|(_, id)| id).collect()
+        all.filter(|(called, _)| *called == what)
+            .map(|(_, id)| id)
+            .collect()
     }
 }
 

@@ -40,14 +40,20 @@ fn a_boxed_operation_is_told_how_it_ends() {
     let purgatory: Purgatory<u32, Boxed> = Purgatory::new(&fixture.timer);
     let (own, handle) = hand::<Pending<u32, Boxed>>();
     let script = fixture.script(1).when(move || {
-        own.lock().unwrap().take().is_some_and(|own| own.cancel().into_operation().is_some())
+        own.lock()
+            .unwrap()
+            .take()
+            .is_some_and(|own| own.cancel().into_operation().is_some())
     });
     let watch = |script| purgatory.try_complete_else_watch(Box::new(script) as Boxed, MS, &[1]);
     *handle.lock().unwrap() = watch(script).unwrap().pending();
     assert!(watch(fixture.script(2)).is_ok());
     assert_eq!(purgatory.check_and_complete(&1), 0);
     assert_eq!(fixture.log.ends(), [(Cancelled, 1), (Dropped, 1)]);
-    assert_eq!(fixture.advance(MS), [(Completed, 2), (Expired, 2), (Dropped, 2)]);
+    assert_eq!(
+        fixture.advance(MS),
+        [(Completed, 2), (Expired, 2), (Dropped, 2)]
+    );
     assert_eq!((purgatory.stats().cancelled, purgatory.len()), (1, 0));
 }
 
@@ -64,13 +70,19 @@ fn a_cancel_that_meets_the_drop_of_the_purgatory_does_not_keep_the_executor() {
         };
         let fixture = Fixture::with(|builder| builder.executor(executor));
         let pending = fixture.watch(fixture.script(1), &keys);
-        let Fixture { purgatory, timer, .. } = fixture;
+        let Fixture {
+            purgatory, timer, ..
+        } = fixture;
         thread::scope(|scope| {
             scope.spawn(move || drop(pending.cancel()));
             drop(purgatory);
         });
         drop(timer);
-        assert_eq!(Arc::strong_count(&guard), 1, "every timer's executor is gone");
+        assert_eq!(
+            Arc::strong_count(&guard),
+            1,
+            "every timer's executor is gone"
+        );
     }
 }
 
@@ -93,8 +105,9 @@ fn a_handle_never_touches_the_operations_of_the_next_purgatory() {
     for round in 0..20 {
         let purgatory: Purgatory<Key, Script> = Purgatory::new(&timer);
         assert_eq!(purgatory.stats(), purgatory::Stats::default());
-        let new: Vec<_> =
-            (0..round).map(|id| watch(&purgatory, Script::new(id, &log), [0])).collect();
+        let new: Vec<_> = (0..round)
+            .map(|id| watch(&purgatory, Script::new(id, &log), [0]))
+            .collect();
         for old in &handles {
             let old: &Pending<Key, Script> = old;
             assert!(!old.is_pending() && !old.force_complete());
@@ -164,6 +177,9 @@ fn an_operation_that_outlives_its_purgatory_stays_out_of_the_next_one() {
     drop(next);
     // The shards that were left behind are free now.
     let purgatory: Purgatory<Key, Script> = Purgatory::new(&timer);
-    assert_eq!((purgatory.stats(), timer.len()), (purgatory::Stats::default(), 0));
+    assert_eq!(
+        (purgatory.stats(), timer.len()),
+        (purgatory::Stats::default(), 0)
+    );
     purgatory.assert_invariants();
 }

@@ -35,7 +35,9 @@ impl Line {
 
     fn put(&self, stage: usize, item: u32) {
         self.queues[stage].lock().unwrap().push_back(item);
-        let Some(purgatory) = self.purgatory().filter(|_| stage < STAGES) else { return };
+        let Some(purgatory) = self.purgatory().filter(|_| stage < STAGES) else {
+            return;
+        };
         if self.is_limited {
             purgatory.check_and_complete_up_to(&stage, 1);
         } else {
@@ -44,9 +46,14 @@ impl Line {
     }
 
     fn watch(self: &Arc<Self>, number: usize) {
-        let stage = Stage { number, line: Arc::clone(self) };
+        let stage = Stage {
+            number,
+            line: Arc::clone(self),
+        };
         if let Some(purgatory) = self.purgatory() {
-            let _ = purgatory.try_complete_else_watch(stage, HOUR, &[number]).unwrap();
+            let _ = purgatory
+                .try_complete_else_watch(stage, HOUR, &[number])
+                .unwrap();
         }
     }
 }
@@ -54,7 +61,8 @@ impl Line {
 impl DelayedOperation for Stage {
     fn try_complete(&mut self) -> bool {
         let item = self.line.queues[self.number].lock().unwrap().pop_front();
-        item.into_iter().for_each(|item| self.line.put(self.number + 1, item));
+        item.into_iter()
+            .for_each(|item| self.line.put(self.number + 1, item));
         item.is_some()
     }
 
@@ -65,17 +73,26 @@ impl DelayedOperation for Stage {
 
 #[test]
 fn no_trigger_of_a_check_that_takes_an_item_is_lost() {
-    for (is_limited, workers, on_worker) in
-        [(false, 1, false), (true, 1, false), (true, 3, true), (false, 2, true)]
-    {
+    for (is_limited, workers, on_worker) in [
+        (false, 1, false),
+        (true, 1, false),
+        (true, 3, true),
+        (false, 2, true),
+    ] {
         let builder = Timer::builder();
         let timer = if on_worker {
-            builder.executor(Worker::unbounded("stages", Task::run).unwrap()).start()
+            builder
+                .executor(Worker::unbounded("stages", Task::run).unwrap())
+                .start()
         } else {
             builder.start()
         };
         let purgatory = Mutex::new(Some(Purgatory::new(&timer.unwrap())));
-        let line = Arc::new(Line { queues: Default::default(), purgatory, is_limited });
+        let line = Arc::new(Line {
+            queues: Default::default(),
+            purgatory,
+            is_limited,
+        });
         (0..STAGES * workers).for_each(|worker| line.watch(worker % STAGES));
         thread::scope(|scope| {
             for thread in 0..THREADS {
@@ -86,7 +103,11 @@ fn no_trigger_of_a_check_that_takes_an_item_is_lost() {
             }
         });
         let (start, all) = (Instant::now(), (ITEMS * THREADS) as usize);
-        let left = || line.queues.each_ref().map(|queue| queue.lock().unwrap().len());
+        let left = || {
+            line.queues
+                .each_ref()
+                .map(|queue| queue.lock().unwrap().len())
+        };
         while left()[STAGES] < all {
             assert!(start.elapsed() < HANG, "a trigger was lost: {:?}", left());
             thread::sleep(Duration::from_millis(1));

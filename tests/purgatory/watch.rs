@@ -17,13 +17,23 @@ fn an_operation_whose_condition_comes_true_meanwhile_is_completed_at_its_second_
     let script = fixture.script(1).when(move || {
         let holds = now.swap(true, SeqCst);
         if !holds {
-            assert_eq!(purgatory.check_and_complete(&1), 0, "nothing is watched there yet");
+            assert_eq!(
+                purgatory.check_and_complete(&1),
+                0,
+                "nothing is watched there yet"
+            );
         }
         holds
     });
-    let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1, 2]).unwrap();
+    let watch = fixture
+        .purgatory
+        .try_complete_else_watch(script, HOUR, &[1, 2])
+        .unwrap();
     assert!(watch.is_completed() && watch.pending().is_none());
-    assert_eq!(fixture.log.take(), [(Checked, 1), (Checked, 1), (Completed, 1), (Dropped, 1)]);
+    assert_eq!(
+        fixture.log.take(),
+        [(Checked, 1), (Checked, 1), (Completed, 1), (Dropped, 1)]
+    );
     fixture.assert_empty();
     assert_eq!(fixture.purgatory.stats().completed_at_once, 1);
 }
@@ -37,7 +47,10 @@ fn the_second_check_comes_when_the_operation_is_watched_on_all_its_keys() {
         assert!(seen.len() < 2 || seen == [[0; 3], [1; 3]], "{seen:?}");
         seen.len() == 2
     });
-    let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1, 2, 3]).unwrap();
+    let watch = fixture
+        .purgatory
+        .try_complete_else_watch(script, HOUR, &[1, 2, 3])
+        .unwrap();
     assert!(watch.is_completed());
     assert_eq!(fixture.purgatory.stats().panicked, 0);
 }
@@ -50,7 +63,10 @@ fn there_are_two_checks_however_many_keys_there_are() {
         let pending = fixture.watch(fixture.script(count), &keys);
         assert_eq!(fixture.log.of(Checked), [count, count]);
         assert_eq!(fixture.counts(), (keys.len(), 1, 1));
-        assert_eq!(pending.cancel().into_operation().map(|script| script.id), Some(count));
+        assert_eq!(
+            pending.cancel().into_operation().map(|script| script.id),
+            Some(count)
+        );
         fixture.assert_empty();
     }
 }
@@ -71,16 +87,24 @@ fn without_a_key_an_operation_is_handed_back_unchecked() {
 fn what_a_full_timer_refuses_is_handed_back_and_watched_nowhere() {
     let fixture = Fixture::with(|builder| builder.max_pending(1));
     let first = fixture.watch(fixture.script(1), &[1]);
-    match fixture.purgatory.try_complete_else_watch(fixture.script(2), HOUR, &[1, 2, 1]) {
+    match fixture
+        .purgatory
+        .try_complete_else_watch(fixture.script(2), HOUR, &[1, 2, 1])
+    {
         Err(WatchError::Full(script)) => assert_eq!(script.into_inner().id, 2),
         other => panic!("{other:?}"),
     }
     assert_eq!(fixture.log.of(Dropped), [2]);
     assert_eq!(fixture.counts(), (1, 1, 1));
-    assert_eq!([1, 2].map(|key| fixture.purgatory.watched_for(&key)), [1, 0]);
+    assert_eq!(
+        [1, 2].map(|key| fixture.purgatory.watched_for(&key)),
+        [1, 0]
+    );
     // Not one that need not wait.
     let script = fixture.script(3).at_check(1);
-    let watch = fixture.purgatory.try_complete_else_watch(script, HOUR, &[1]);
+    let watch = fixture
+        .purgatory
+        .try_complete_else_watch(script, HOUR, &[1]);
     assert!(watch.is_ok_and(|watch| watch.is_completed()));
     assert!(first.force_complete());
     let _ = fixture.watch(fixture.script(4), &[1]);
@@ -97,7 +121,10 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
             assert_eq!(fixture.purgatory.clone().shutdown().len(), 0);
             assert!(own.cancel().is_cancelled(), "the timer's own go on");
         }
-        match fixture.purgatory.try_complete_else_watch(fixture.script(1), HOUR, &[1, 2]) {
+        match fixture
+            .purgatory
+            .try_complete_else_watch(fixture.script(1), HOUR, &[1, 2])
+        {
             Err(WatchError::Shutdown(script)) => assert_eq!(script.into_inner().id, 1),
             other => panic!("{whose}: {other:?}"),
         }
@@ -106,8 +133,13 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
         let stats = fixture.purgatory.stats();
         assert_eq!((stats.cancelled, stats.completed_at_once), (0, 0));
         let at_once = fixture.script(2).at_check(1);
-        let watch = fixture.purgatory.try_complete_else_watch(at_once, HOUR, &[1]);
-        assert!(watch.is_ok_and(|watch| watch.is_completed()), "it need not wait");
+        let watch = fixture
+            .purgatory
+            .try_complete_else_watch(at_once, HOUR, &[1]);
+        assert!(
+            watch.is_ok_and(|watch| watch.is_completed()),
+            "it need not wait"
+        );
     }
 }
 
@@ -115,7 +147,9 @@ fn after_shutdown_an_operation_is_handed_back_and_watched_nowhere() {
 fn what_a_cancel_returned_may_be_watched_again_and_waits_on() {
     let fixture = Fixture::new();
     let pending = fixture.watch(fixture.script(1).at_check(3), &[1, 2]);
-    let Cancel::Cancelled(script) = pending.cancel() else { panic!("nobody else wants it") };
+    let Cancel::Cancelled(script) = pending.cancel() else {
+        panic!("nobody else wants it")
+    };
     let again = fixture.watch(script.at_check(3), &[3]);
     assert_eq!(fixture.purgatory.check_and_complete(&3), 1);
     assert!(!again.is_pending() && !pending.is_pending());
@@ -140,10 +174,20 @@ fn a_key_is_found_in_any_form_that_it_can_be_borrowed_as() {
     let fixture = Fixture::new();
     let purgatory: Purgatory<String, Script> = Purgatory::new(&fixture.timer);
     let keys = ["orders-0".to_owned()];
-    let watch = |script| purgatory.try_complete_else_watch(script, HOUR, &keys).map(drop);
+    let watch = |script| {
+        purgatory
+            .try_complete_else_watch(script, HOUR, &keys)
+            .map(drop)
+    };
     watch(fixture.script(1).at_check(3)).unwrap();
     watch(fixture.script(2)).unwrap();
-    assert_eq!((purgatory.watched_for("orders-0"), purgatory.watched_for("orders-1")), (2, 0));
+    assert_eq!(
+        (
+            purgatory.watched_for("orders-0"),
+            purgatory.watched_for("orders-1")
+        ),
+        (2, 0)
+    );
     assert_eq!(purgatory.check_and_complete("orders-0"), 1);
     assert_eq!(purgatory.cancel_for_key("orders-0").len(), 1);
 }
@@ -157,7 +201,9 @@ fn a_guard_cancels_when_it_is_dropped_unless_its_operation_has_ended() {
     drop(guard);
     assert_eq!(fixture.log.take(), [(Dropped, 1)]);
     fixture.assert_empty();
-    let guard = fixture.watch(fixture.script(2).at_check(3), &[1]).cancel_on_drop();
+    let guard = fixture
+        .watch(fixture.script(2).at_check(3), &[1])
+        .cancel_on_drop();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
     assert_eq!(fixture.log.ends(), [(Completed, 2), (Dropped, 2)]);
     drop(guard);
@@ -173,11 +219,20 @@ fn a_timers_figures_include_those_of_its_purgatories() {
         fixture.watch_for(5 * MS, fixture.script(id), &[id]);
     }
     assert!(fixture.watch(fixture.script(10), &[10]).force_complete());
-    let slots = fixture.timer.snapshot().levels[0].slots.iter().sum::<usize>();
-    assert_eq!((slots, fixture.timer.len(), fixture.timer.stats().pending), (10, 10, 10));
+    let slots = fixture.timer.snapshot().levels[0]
+        .slots
+        .iter()
+        .sum::<usize>();
+    assert_eq!(
+        (slots, fixture.timer.len(), fixture.timer.stats().pending),
+        (10, 10, 10)
+    );
     fixture.advance(5 * MS);
     let stats = fixture.timer.stats();
-    assert_eq!((stats.added, stats.expired, stats.lateness.count()), (11, 10, 10));
+    assert_eq!(
+        (stats.added, stats.expired, stats.lateness.count()),
+        (11, 10, 10)
+    );
 }
 
 /// Seen to fail: an operation that met an armed bucket of a coarser wheel, as others were due far
@@ -204,7 +259,10 @@ fn the_longest_waiter_is_checked_first() {
         assert_eq!(fixture.log.of(Checked), [1, next]);
     }
     assert_eq!(
-        (fixture.purgatory.check_and_complete_up_to(&1, 1), fixture.purgatory.len()),
+        (
+            fixture.purgatory.check_and_complete_up_to(&1, 1),
+            fixture.purgatory.len()
+        ),
         (0, 1)
     );
 }
@@ -227,6 +285,12 @@ fn a_call_checks_each_operation_once_whatever_leaves_meanwhile() {
     *handles.lock().unwrap() = Some(handed.split_off(1));
     fixture.log.take();
     assert_eq!(fixture.purgatory.check_and_complete(&1), 1);
-    assert!(fixture.log.of(Checked).into_iter().eq((0..288).chain(321..400)));
+    assert!(
+        fixture
+            .log
+            .of(Checked)
+            .into_iter()
+            .eq((0..288).chain(321..400))
+    );
     assert_eq!(fixture.purgatory.stats().panicked, 0);
 }

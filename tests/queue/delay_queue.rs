@@ -52,7 +52,15 @@ fn each_comes_at_its_tick_whatever_was_inserted_before_or_after() {
 #[test]
 fn a_deadline_that_was_moved_counts_and_no_other() {
     // The new delay, a tick later; and when it comes, in ticks from then on.
-    for (new, comes) in [(0, 1), (1, 1), (3, 3), (9, 9), (63, 63), (64, 64), (500, 500)] {
+    for (new, comes) in [
+        (0, 1),
+        (1, 1),
+        (3, 3),
+        (9, 9),
+        (63, 63),
+        (64, 64),
+        (500, 500),
+    ] {
         for polls in [false, true] {
             let mut fixture = of(&[(1, 5), (2, 600)]);
             if polls {
@@ -97,7 +105,21 @@ fn what_is_due_may_be_removed_or_moved_until_it_was_polled() {
 #[test]
 fn what_lies_at_the_edge_of_a_wheel_is_removed_and_expires() {
     let minute = Duration::from_secs(60);
-    for edge in [1, 2, 32, 63, 64, 65, 127, 128, 2_047, 2_048, 2_049, 65_536, 1 << 25] {
+    for edge in [
+        1,
+        2,
+        32,
+        63,
+        64,
+        65,
+        127,
+        128,
+        2_047,
+        2_048,
+        2_049,
+        65_536,
+        1 << 25,
+    ] {
         let mut fixture = of(&[(1, edge), (2, edge), (3, edge + 1)]);
         assert_eq!(fixture.queue.remove(&1), Some(1));
         fixture.clock.advance(edge * MS - Duration::from_nanos(1));
@@ -128,9 +150,15 @@ fn a_queue_that_was_shrunk_knows_its_keys() {
     assert_eq!(fixture.queue.remove(&499), Some(499));
     let seen = follow(&mut fixture, 1);
     assert_eq!(seen, [(1, 400), (1, 450)]);
-    assert_eq!((follow(&mut fixture, 98).len(), fixture.poll()), (97, Poll::Ready(None)));
+    assert_eq!(
+        (follow(&mut fixture, 98).len(), fixture.poll()),
+        (97, Poll::Ready(None))
+    );
     fixture.queue.shrink_to_fit();
-    assert_eq!((fixture.queue.capacity(), fixture.queue.insert(1, MS, 1)), (0, None));
+    assert_eq!(
+        (fixture.queue.capacity(), fixture.queue.insert(1, MS, 1)),
+        (0, None)
+    );
 }
 
 #[test]

@@ -25,7 +25,11 @@ fn a_queue_is_not_woken_by_sleeps_that_end_at_once_but_makes_others_with_each_po
         assert!(fixture.poll().is_pending());
         let asked = fixture.asked();
         assert_eq!((asked[0], fixture.woken()), (first, 0));
-        assert!((2..=MAX_SLEEPS).contains(&asked.len()), "{} sleeps", asked.len());
+        assert!(
+            (2..=MAX_SLEEPS).contains(&asked.len()),
+            "{} sleeps",
+            asked.len()
+        );
         assert!(asked.is_sorted_by(|before, after| before < after));
     }
     fixture.queue.insert(2, MS, 2);
@@ -33,7 +37,10 @@ fn a_queue_is_not_woken_by_sleeps_that_end_at_once_but_makes_others_with_each_po
     fixture.clock.advance(MS);
     assert_eq!(fixture.expired(), [2]);
     fixture.clock.advance(MS);
-    assert_eq!((fixture.expired(), fixture.poll()), (vec![1], Poll::Ready(None)));
+    assert_eq!(
+        (fixture.expired(), fixture.poll()),
+        (vec![1], Poll::Ready(None))
+    );
 }
 
 /// Each wakes at once, and ends with the second poll.
@@ -66,7 +73,11 @@ fn sleeps_that_wake_at_once_do_so_a_few_times() {
 fn in_virtual_time_a_queue_on_a_timer_that_is_full_or_shut_down_lets_the_clock_move() {
     for is_full in [true, false] {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).max_pending(1).build().unwrap();
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .max_pending(1)
+            .build()
+            .unwrap();
         let other: Timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let [start, last] = [clock.now(), clock.now() + HOUR];
         assert!(other.after(HOUR, || ()).is_ok());
@@ -79,9 +90,16 @@ fn in_virtual_time_a_queue_on_a_timer_that_is_full_or_shut_down_lets_the_clock_m
         let mut queue = KeyedQueue::new(clock.clone(), move |at| own.sleep(at));
         queue.insert("key", 5 * MS, ());
         let expired = clock.block_on(poll_fn(|context| queue.poll_expired(context)));
-        assert_eq!((expired, clock.now()), (None, last), "nothing is left to wait for");
+        assert_eq!(
+            (expired, clock.now()),
+            (None, last),
+            "nothing is left to wait for"
+        );
         let expired = clock.block_on(poll_fn(|context| queue.poll_expired(context)));
-        assert_eq!(expired.flatten().map(|expired| expired.deadline), Some(start + 5 * MS));
+        assert_eq!(
+            expired.flatten().map(|expired| expired.deadline),
+            Some(start + 5 * MS)
+        );
     }
 }
 
@@ -89,7 +107,11 @@ fn in_virtual_time_a_queue_on_a_timer_that_is_full_or_shut_down_lets_the_clock_m
 #[test]
 fn a_queue_sleeps_again_when_its_timer_has_room() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).max_pending(1).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .max_pending(1)
+        .build()
+        .unwrap();
     let mut queue = KeyedQueue::new(clock.clone(), {
         let timer = timer.clone();
         move |at| timer.sleep(at)

@@ -40,7 +40,11 @@ impl Future for SleepUntil {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.0.now() >= self.1 { Poll::Ready(()) } else { Poll::Pending }
+        if self.0.now() >= self.1 {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }
 
@@ -61,7 +65,12 @@ impl<K: std::hash::Hash + Eq, V> Fixture<K, V> {
             asked.lock().unwrap().push(until);
             sleep_until(until)
         });
-        Fixture { queue, clock, sleeps, wakes: Arc::default() }
+        Fixture {
+            queue,
+            clock,
+            sleeps,
+            wakes: Arc::default(),
+        }
     }
 
     fn poll(&mut self) -> Poll<Option<Expired<K, V>>> {
@@ -101,9 +110,16 @@ fn nothing_expires_before_its_deadline_and_all_in_the_order_of_their_ticks() {
     fixture.clock.advance(3 * MS);
     assert_eq!(fixture.expired(), [2, 4, 3]);
     fixture.clock.advance(HOUR);
-    let expired = Expired { key: 1, value: 1, deadline: start + 7 * MS };
+    let expired = Expired {
+        key: 1,
+        value: 1,
+        deadline: start + 7 * MS,
+    };
     assert_eq!(fixture.poll(), Poll::Ready(Some(expired)));
-    assert_eq!((fixture.poll(), fixture.asked().len()), (Poll::Ready(None), 1));
+    assert_eq!(
+        (fixture.poll(), fixture.asked().len()),
+        (Poll::Ready(None), 1)
+    );
 }
 
 /// `peek` names it first, although keys of later ticks come before it.
@@ -115,7 +131,10 @@ fn a_key_that_is_inserted_too_late_comes_before_those_of_the_next_tick() {
         fixture.queue.insert(ms, ms * MS, ms);
     }
     fixture.clock.advance(10 * MS);
-    assert!(matches!(fixture.poll(), Poll::Ready(Some(Expired { key: 1, .. }))));
+    assert!(matches!(
+        fixture.poll(),
+        Poll::Ready(Some(Expired { key: 1, .. }))
+    ));
     fixture.queue.insert(2, start + 2 * MS, 2);
     assert_eq!(fixture.queue.peek(), Some((&2, &2, Some(start + 2 * MS))));
     fixture.clock.advance(HOUR);
@@ -144,7 +163,10 @@ fn a_key_that_is_not_there_is_no_error() {
     let mut fixture = Fixture::new();
     let queue = &mut fixture.queue;
     queue.insert(1, MS, 1);
-    assert_eq!((queue.remove(&1), queue.remove(&1), queue.remove(&2)), (Some(1), None, None));
+    assert_eq!(
+        (queue.remove(&1), queue.remove(&1), queue.remove(&2)),
+        (Some(1), None, None)
+    );
     assert!(!queue.touch(&1, MS) && !queue.hasten(&1, MS) && !queue.reschedule(&1, MS));
     assert_eq!((queue.get(&1), queue.deadline(&1)), (None, None));
     assert_eq!(queue.get_mut(&1), None);
@@ -215,8 +237,14 @@ fn what_never_expires_is_there_and_wakes_nobody() {
     assert!(fixture.poll().is_pending());
     fixture.clock.advance(Duration::from_secs(1 << 33));
     assert!(fixture.poll().is_pending());
-    assert_eq!((fixture.queue.deadline(&1), fixture.queue.deadline(&2)), (None, None));
-    assert_eq!(fixture.queue.peek().map(|(_, _, deadline)| deadline), Some(None));
+    assert_eq!(
+        (fixture.queue.deadline(&1), fixture.queue.deadline(&2)),
+        (None, None)
+    );
+    assert_eq!(
+        fixture.queue.peek().map(|(_, _, deadline)| deadline),
+        Some(None)
+    );
     assert!(fixture.queue.reschedule(&2, MS) && fixture.queue.touch(&2, When::Never));
     assert_eq!(fixture.queue.deadline(&2), None);
 }
@@ -229,7 +257,9 @@ fn a_queue_is_send_and_sync_if_its_values_are_and_they_need_not_be() {
     fn is_shared<T: Send + Sync>(value: T) -> T {
         value
     }
-    let calls = Calls(KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>()));
+    let calls = Calls(KeyedQueue::new(ManualClock::new(), |_| {
+        std::future::pending::<()>()
+    }));
     assert!(is_shared(calls).0.is_empty());
     let mut local = KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>());
     local.insert(1, MS, std::rc::Rc::new(1));
@@ -244,9 +274,16 @@ fn what_is_drained_comes_in_the_order_of_its_ticks_and_is_gone_at_once() {
         fixture.queue.insert(key, ms * MS, "value");
     }
     fixture.queue.insert(4, When::Never, "value");
-    let drained: Vec<_> = fixture.queue.drain().map(|(key, _, deadline)| (key, deadline)).collect();
+    let drained: Vec<_> = fixture
+        .queue
+        .drain()
+        .map(|(key, _, deadline)| (key, deadline))
+        .collect();
     let at = |ms: u32| Some(start + ms * MS);
-    assert_eq!(drained, [(2, at(3)), (1, at(70)), (3, at(5_000)), (4, None)]);
+    assert_eq!(
+        drained,
+        [(2, at(3)), (1, at(70)), (3, at(5_000)), (4, None)]
+    );
     fixture.queue.insert(1, MS, "another");
     drop(fixture.queue.drain());
     assert_eq!((fixture.queue.len(), fixture.queue.get(&1)), (0, None));

@@ -90,7 +90,11 @@ impl Run {
                 return self.compare(self.first(), false);
             }
             Step::Drain => {
-                let drained = self.fixture.queue.drain().map(|(key, value, _)| (key, value));
+                let drained = self
+                    .fixture
+                    .queue
+                    .drain()
+                    .map(|(key, value, _)| (key, value));
                 let model = mem::take(&mut self.model);
                 let expected: BTreeMap<_, _> =
                     model.into_iter().map(|(key, it)| (key, it.value)).collect();
@@ -124,25 +128,49 @@ impl Run {
 
     fn expect(&mut self, key: u32, deadline: u64) -> Option<Expected> {
         let filed = filed(&self.now, self.model.get(&key), deadline);
-        self.model.insert(key, Expected { value: self.values, deadline, filed })
+        self.model.insert(
+            key,
+            Expected {
+                value: self.values,
+                deadline,
+                filed,
+            },
+        )
     }
 
     /// Returns the tick of the first deadline.
     fn first(&self) -> Option<u64> {
         let deadlines = self.model.values().map(|expected| expected.deadline);
-        deadlines.filter(|it| *it < NEVER).map(|it| self.now.tick_of(it)).min()
+        deadlines
+            .filter(|it| *it < NEVER)
+            .map(|it| self.now.tick_of(it))
+            .min()
     }
 
     fn moment(&self, span: Span) -> u64 {
-        let like: Vec<u64> = self.model.values().map(|expected| expected.deadline).collect();
-        let config =
-            Config { tick: TICK, wheel_size: 64, shards: 1, max_pending: None, before: 0, seed: 0 };
+        let like: Vec<u64> = self
+            .model
+            .values()
+            .map(|expected| expected.deadline)
+            .collect();
+        let config = Config {
+            tick: TICK,
+            wheel_size: 64,
+            shards: 1,
+            max_pending: None,
+            before: 0,
+            seed: 0,
+        };
         span.resolve(self.now.nanos, &config, &like).min(NEVER - 1)
     }
 
     fn when(&self, span: Span, how: How) -> (When, u64) {
         // A queue tells a deadline before its start as it was given.
-        let how = if let How::BeforeTheStart = how { How::At } else { how };
+        let how = if let How::BeforeTheStart = how {
+            How::At
+        } else {
+            how
+        };
         let (when, deadline) = how.when(self.moment(span), self.now.nanos, self.origin);
         (when, deadline.min(NEVER))
     }
@@ -153,7 +181,11 @@ impl Run {
         (self.waits, self.sleeps_until) = (true, None);
         loop {
             match self.fixture.poll() {
-                Poll::Ready(Some(Expired { key, value, deadline })) => {
+                Poll::Ready(Some(Expired {
+                    key,
+                    value,
+                    deadline,
+                })) => {
                     let expected = self.model.remove(&key).expect("it is there");
                     assert_eq!(value, expected.value);
                     let due = expected.deadline;
@@ -169,14 +201,21 @@ impl Run {
             }
         }
         assert!(!self.model.is_empty());
-        assert!(self.first().is_none_or(|first| first > self.now.rounded_down()), "one is late");
+        assert!(
+            self.first()
+                .is_none_or(|first| first > self.now.rounded_down()),
+            "one is late"
+        );
         let asked = self.fixture.sleeps.lock().unwrap();
         // A sleep that is over was not followed by another one.
         let now = self.fixture.clock.now();
         self.sleeps_until = asked.last().copied().filter(|until| *until > now);
         if let Some(first) = self.first() {
             let until = self.origin + Duration::from_millis(first);
-            assert!(asked.last().is_some_and(|asked| *asked <= until), "it sleeps too long");
+            assert!(
+                asked.last().is_some_and(|asked| *asked <= until),
+                "it sleeps too long"
+            );
         }
     }
 
@@ -194,18 +233,33 @@ impl Run {
         let instant = |deadline: u64| {
             (deadline < NEVER).then(|| self.origin + Duration::from_nanos(deadline))
         };
-        let mut all: Vec<_> = self.fixture.queue.iter().map(|(k, v, at)| (*k, *v, at)).collect();
+        let mut all: Vec<_> = self
+            .fixture
+            .queue
+            .iter()
+            .map(|(k, v, at)| (*k, *v, at))
+            .collect();
         all.sort_unstable();
-        let expected = self.model.iter().map(|(key, it)| (*key, it.value, instant(it.deadline)));
+        let expected = self
+            .model
+            .iter()
+            .map(|(key, it)| (*key, it.value, instant(it.deadline)));
         assert!(all.iter().copied().eq(expected), "{all:?}");
         let peeked = self.fixture.queue.peek().map(|(_, _, at)| at);
-        let first = self.model.values().map(|it| self.now.tick_of(it.deadline)).min();
+        let first = self
+            .model
+            .values()
+            .map(|it| self.now.tick_of(it.deadline))
+            .min();
         let tick_of = |at: Instant| self.now.tick_of((at - self.origin).as_nanos() as u64);
         let never = self.now.tick_of(NEVER);
         assert_eq!(peeked.map(|at| at.map_or(never, tick_of)), first);
         for key in 0..KEYS {
             let expected = self.model.get(&key);
-            assert_eq!(self.fixture.queue.get(&key), expected.map(|expected| &expected.value));
+            assert_eq!(
+                self.fixture.queue.get(&key),
+                expected.map(|expected| &expected.value)
+            );
             assert_eq!(self.fixture.queue.contains(&key), expected.is_some());
             let deadline = expected.and_then(|expected| instant(expected.deadline));
             assert_eq!(self.fixture.queue.deadline(&key), deadline);

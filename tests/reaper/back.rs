@@ -14,7 +14,9 @@ use tickwheel::queue::KeyedQueue;
 use tickwheel::{Clock, Timer, WeakTimer};
 
 fn is_pending(future: impl Future) -> bool {
-    pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    pin!(future)
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
 }
 
 /// Returns a hand, a clock and a timer that have seen an hour pass, which the hand then takes back.
@@ -87,7 +89,11 @@ fn a_call_ends_though_its_task_sets_the_clock_back_and_adds_itself() {
                 again(&weak, Arc::clone(&hand), Arc::clone(&runs));
             }
         };
-        timer.upgrade().expect("it lives").after(Duration::ZERO, task).unwrap();
+        timer
+            .upgrade()
+            .expect("it lives")
+            .after(Duration::ZERO, task)
+            .unwrap();
     }
     let hand = Hand::new();
     let timer = Timer::builder().clock(hand.clock()).build().unwrap();

@@ -69,10 +69,17 @@ fn a_key_that_is_slow_to_drop_keeps_no_other_timer_waiting() {
         // It moves the task of the key that is there, and drops its own.
         scope.spawn(|| add(SlowToDrop(1, Some(released)), MS));
         let moved = timer.now() + HOUR / 2;
-        while keyed.deadline(&SlowToDrop(1, None)).is_some_and(|deadline| deadline > moved) {
+        while keyed
+            .deadline(&SlowToDrop(1, None))
+            .is_some_and(|deadline| deadline > moved)
+        {
             thread::yield_now();
         }
-        assert!(timer.after(5 * MS, move || ran.send(()).expect("the test waits")).is_ok());
+        assert!(
+            timer
+                .after(5 * MS, move || ran.send(()).expect("the test waits"))
+                .is_ok()
+        );
         get(&runs);
         release.send(()).expect("the key waits");
     });
@@ -90,7 +97,11 @@ fn a_shard_that_is_held_hides_no_other_one() {
     let held = keyed.find(&99);
     let (ran, runs) = channel();
     // When most of the keys are due.
-    assert!(timer.after(1_500 * MS, move || ran.send(()).expect("the test waits")).is_ok());
+    assert!(
+        timer
+            .after(1_500 * MS, move || ran.send(()).expect("the test waits"))
+            .is_ok()
+    );
     get(&runs);
     drop(held);
 }
@@ -139,6 +150,12 @@ fn a_key_that_is_used_without_a_pause_delays_only_its_shard_and_only_until_it_pa
         });
         late += usize::from(Instant::now() > due);
     }
-    assert!(late < 1_000, "{} of 500 others expired", others.load(Ordering::Relaxed));
-    until("its own keys expire", || expired.load(Ordering::Relaxed) == 500);
+    assert!(
+        late < 1_000,
+        "{} of 500 others expired",
+        others.load(Ordering::Relaxed)
+    );
+    until("its own keys expire", || {
+        expired.load(Ordering::Relaxed) == 500
+    });
 }

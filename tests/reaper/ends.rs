@@ -22,7 +22,11 @@ fn of_slow_tasks(tasks: usize) -> (Timer<usize>, Arc<AtomicUsize>, Receiver<()>,
         }
         thread::sleep(2 * MS);
     };
-    let timer = Timer::builder().executor(executor).shards(1).start().expect("in range");
+    let timer = Timer::builder()
+        .executor(executor)
+        .shards(1)
+        .start()
+        .expect("in range");
     // They are due at one instant, which is over before the last of them is added.
     let due = timer.now() + 50 * MS;
     (0..tasks).for_each(|task| _ = timer.at(due, task).expect("there is room"));
@@ -109,14 +113,24 @@ fn while_the_reaper_hangs_in_a_task_every_call_works_and_another_thread_expires_
         }
         ran.send(id).unwrap();
     };
-    let timer = Timer::builder().executor(executor).max_pending(100).start().unwrap();
+    let timer = Timer::builder()
+        .executor(executor)
+        .max_pending(100)
+        .start()
+        .unwrap();
     timer.add(TimerEntry::after(Duration::ZERO, 0)).unwrap();
     get(&begun);
     // It hangs: no lock is held, and no permit.
     assert!(timer.is_empty());
     let far = timer.add(TimerEntry::after(HOUR, 1)).unwrap();
     assert!(far.reschedule(2 * HOUR) && far.touch(3 * HOUR));
-    assert!(timer.add(TimerEntry::after(HOUR, 2)).unwrap().cancel().is_cancelled());
+    assert!(
+        timer
+            .add(TimerEntry::after(HOUR, 2))
+            .unwrap()
+            .cancel()
+            .is_cancelled()
+    );
     let keyed = KeyedTimer::new(&timer, |_: &str, ()| ());
     assert!(keyed.add("a", HOUR, ()).unwrap().is_none());
     assert!(keyed.cancel("a").is_some());
@@ -124,7 +138,14 @@ fn while_the_reaper_hangs_in_a_task_every_call_works_and_another_thread_expires_
     let watch = purgatory.try_complete_else_watch(Triggered(false), HOUR, &["b"]);
     // Its second check, when it is watched, is the first that finds it triggered.
     assert!(watch.unwrap().is_completed());
-    assert_eq!((timer.len(), timer.stats().pending, timer.snapshot().shards > 0), (1, 1, true));
+    assert_eq!(
+        (
+            timer.len(),
+            timer.stats().pending,
+            timer.snapshot().shards > 0
+        ),
+        (1, 1, true)
+    );
     // The calling thread expires what the reaper cannot.
     let near = timer.add(TimerEntry::after(MS, 3)).unwrap();
     while near.is_pending() {

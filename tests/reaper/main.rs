@@ -23,7 +23,9 @@ const HANG: Duration = Duration::from_secs(20);
 
 /// Waits for a message that must come.
 fn get<T>(receiver: &Receiver<T>) -> T {
-    receiver.recv_timeout(HANG).expect("a message within the bound")
+    receiver
+        .recv_timeout(HANG)
+        .expect("a message within the bound")
 }
 
 /// Returns a started timer of numbers that go into a channel.
@@ -36,7 +38,10 @@ fn numbers_by(
 ) -> (Timer<u32>, Receiver<u32>) {
     let (sender, receiver) = channel();
     let builder = Timer::builder().executor(move |id| _ = sender.send(id));
-    (options(builder).start().expect("a thread can be started"), receiver)
+    (
+        options(builder).start().expect("a thread can be started"),
+        receiver,
+    )
 }
 
 /// Waits until the reaper has gone to sleep: it took `wakeups` wake-ups and no more come.
@@ -51,7 +56,10 @@ fn sleeping<T: Send>(timer: &Timer<T>) -> u64 {
 }
 
 fn has_thread(name: &str) -> bool {
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let tasks = fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.any(|comm| comm.trim_end() == name)
 }
@@ -89,7 +97,9 @@ fn the_last_handle_ends_the_reaper() {
     let payload = Arc::new(());
     let timer = Timer::builder().name(name).start().unwrap();
     let held = Arc::clone(&payload);
-    timer.add(TimerEntry::after(HOUR, move || drop(held))).unwrap();
+    timer
+        .add(TimerEntry::after(HOUR, move || drop(held)))
+        .unwrap();
     if cfg!(target_os = "linux") {
         until("the reaper has its name", || has_thread(name));
     }
@@ -97,7 +107,11 @@ fn the_last_handle_ends_the_reaper() {
     drop(timer);
     assert_eq!(Arc::strong_count(&payload), 2);
     drop(clone);
-    assert_eq!(Arc::strong_count(&payload), 1, "pending tasks are dropped at once");
+    assert_eq!(
+        Arc::strong_count(&payload),
+        1,
+        "pending tasks are dropped at once"
+    );
     until("the thread ends", || !has_thread(name));
 }
 
@@ -109,11 +123,15 @@ fn the_last_handle_may_be_dropped_by_a_task_on_the_reaper() {
     let payload = Arc::new(());
     let timer = Timer::builder().name(name).start().unwrap();
     let (last, held) = (Arc::clone(&own), Arc::clone(&payload));
-    timer.add(TimerEntry::after(HOUR, move || drop(held))).unwrap();
+    timer
+        .add(TimerEntry::after(HOUR, move || drop(held)))
+        .unwrap();
     let task = move || {
         let timer: Option<Timer> = last.lock().unwrap().take();
         drop(timer);
-        sender.send(std::thread::current().name().map(str::to_owned)).unwrap();
+        sender
+            .send(std::thread::current().name().map(str::to_owned))
+            .unwrap();
     };
     let (inner, keys) = (timer.clone(), Arc::clone(&own));
     *keys.lock().unwrap() = Some(timer);
@@ -121,7 +139,9 @@ fn the_last_handle_may_be_dropped_by_a_task_on_the_reaper() {
     inner.add(TimerEntry::after(20 * MS, task)).unwrap();
     drop(inner);
     assert_eq!(get(&receiver).as_deref(), Some(name));
-    until("the pending task is dropped", || Arc::strong_count(&payload) == 1);
+    until("the pending task is dropped", || {
+        Arc::strong_count(&payload) == 1
+    });
     until("the thread ends", || !has_thread(name));
 }
 
@@ -156,7 +176,9 @@ fn a_task_on_the_reaper_may_shut_the_timer_down() {
 fn a_wake_up_is_counted() {
     let (timer, receiver) = numbers();
     let expires = || timer.add(TimerEntry::after(MS, 1)).is_ok() && get(&receiver) == 1;
-    until("the reaper wakes up for a timer", || expires() && timer.stats().wakeups > 0);
+    until("the reaper wakes up for a timer", || {
+        expires() && timer.stats().wakeups > 0
+    });
 }
 
 /// The sleeps are there to let wake-ups happen that must not. The first timer wakes the reaper
@@ -171,13 +193,19 @@ fn an_idle_timer_does_not_wake_up() {
         far.extend(deadlines.map(|(at, id)| timer.add(TimerEntry::after(at, id)).unwrap()));
     }
     std::thread::sleep(300 * MS);
-    assert!(timer.stats().wakeups <= 2, "far timers are pending, and later ones came");
+    assert!(
+        timer.stats().wakeups <= 2,
+        "far timers are pending, and later ones came"
+    );
     for timeout in &far {
         assert!(timeout.touch(2 * HOUR));
         assert!(timeout.cancel().is_cancelled());
     }
     std::thread::sleep(300 * MS);
-    assert!(timer.stats().wakeups <= 2, "cancelled timers are left in the queue");
+    assert!(
+        timer.stats().wakeups <= 2,
+        "cancelled timers are left in the queue"
+    );
 }
 
 /// It does not look at the clock again and again while less than a tick is left.
@@ -185,7 +213,9 @@ fn an_idle_timer_does_not_wake_up() {
 fn a_near_timer_wakes_it_once_or_twice() {
     let (timer, receiver) = numbers();
     for id in 0..30 {
-        timer.add(TimerEntry::after(MS * (1 + id % 7) + MS / 3, id)).unwrap();
+        timer
+            .add(TimerEntry::after(MS * (1 + id % 7) + MS / 3, id))
+            .unwrap();
         assert_eq!(get(&receiver), id);
     }
     // For each, one as it comes and one as it is due; the system may add some.
@@ -200,10 +230,16 @@ fn cancelled_timers_do_not_wake_it_one_by_one() {
     let near = (0..200).map(|id| timer.add(TimerEntry::after((250 + id) * MS, id)).unwrap());
     let near: Vec<_> = near.collect();
     // On a slow machine some expire before.
-    let expired = near.iter().filter(|timeout| !timeout.cancel().is_cancelled()).count() as u64;
+    let expired = near
+        .iter()
+        .filter(|timeout| !timeout.cancel().is_cancelled())
+        .count() as u64;
     std::thread::sleep(500 * MS);
     let wakeups = timer.stats().wakeups;
-    assert!(wakeups <= 3 + expired, "{wakeups} wake-ups, {expired} timers");
+    assert!(
+        wakeups <= 3 + expired,
+        "{wakeups} wake-ups, {expired} timers"
+    );
 }
 
 #[test]
@@ -230,7 +266,11 @@ fn advance_clock_waits_no_longer_than_it_is_told_to() {
     timer.add(TimerEntry::after(HOUR, || ())).unwrap();
     let start = Instant::now();
     assert_eq!(timer.advance_clock(20 * MS), 0);
-    assert!((20 * MS..HANG).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(
+        (20 * MS..HANG).contains(&start.elapsed()),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 /// A manual clock that is moved by nothing wakes all who wait, as the system does at times.
@@ -258,6 +298,10 @@ fn a_reaper_on_a_manual_clock_does_not_wake_up_by_itself() {
     timer.add(TimerEntry::after(MS, 1)).unwrap();
     sleeping(&timer);
     std::thread::sleep(100 * MS);
-    assert!(timer.stats().wakeups <= 2, "{} wake-ups", timer.stats().wakeups);
+    assert!(
+        timer.stats().wakeups <= 2,
+        "{} wake-ups",
+        timer.stats().wakeups
+    );
     assert_eq!(timer.len(), 1);
 }

@@ -26,7 +26,12 @@ impl Hand {
     pub(super) fn new() -> Arc<Self> {
         let start = Instant::now() + 24 * HOUR;
         let [elapsed_ns, latest_ns] = [const { AtomicU64::new(0) }; 2];
-        Arc::new(Hand { start, elapsed_ns, latest_ns, panics: AtomicBool::new(false) })
+        Arc::new(Hand {
+            start,
+            elapsed_ns,
+            latest_ns,
+            panics: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn now(&self) -> Instant {
@@ -46,7 +51,8 @@ impl Hand {
 
     pub(super) fn back(&self, time: Duration) {
         let elapsed = self.elapsed_ns.load(SeqCst);
-        self.elapsed_ns.store(elapsed.saturating_sub(time.as_nanos() as u64), SeqCst);
+        self.elapsed_ns
+            .store(elapsed.saturating_sub(time.as_nanos() as u64), SeqCst);
     }
 
     pub(super) fn set(&self, elapsed: Duration) {
@@ -64,7 +70,10 @@ impl Hand {
     fn timer(self: &Arc<Self>) -> (TimerBuilder<Instant>, Receiver<bool>) {
         let (hand, (sender, early)) = (Arc::clone(self), channel());
         let builder = Timer::builder().clock(self.clock());
-        (builder.executor(move |at| _ = sender.send(!hand.has_reached(at))), early)
+        (
+            builder.executor(move |at| _ = sender.send(!hand.has_reached(at))),
+            early,
+        )
     }
 }
 
@@ -95,7 +104,9 @@ fn a_reaper_notices_a_leap() {
     timer.at(hand.now() + HOUR, hand.now() + HOUR).unwrap();
     let before = sleeping(&timer);
     hand.leap(HOUR - MS);
-    until("it looks, and looks again", || timer.stats().wakeups >= before + 2);
+    until("it looks, and looks again", || {
+        timer.stats().wakeups >= before + 2
+    });
     assert!(early.try_recv().is_err(), "it is not due");
     hand.leap(MS);
     assert!(!get(&early));
@@ -133,11 +144,19 @@ fn a_drive_asks_once_for_a_sleep_until_a_time_of_its_clock() {
     }));
     for _ in 0..3 {
         hand.leap(HOUR / 4);
-        assert!(drive.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            drive
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
     let asked = asked.lock().unwrap();
     assert_eq!(asked.last(), Some(&deadline));
-    assert!(asked.len() <= 2, "once, and once to move it to a finer wheel: {asked:?}");
+    assert!(
+        asked.len() <= 2,
+        "once, and once to move it to a finer wheel: {asked:?}"
+    );
 }
 
 /// And pauses for a tenth of a second between two panics in a row.

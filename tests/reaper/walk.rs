@@ -63,7 +63,11 @@ fn add_again(timer: &WeakTimer, ends: &Arc<Ends>) {
         shared.judge(deadline);
         add_again(&weak, &shared);
     };
-    timer.upgrade().expect("it lives").after(Duration::ZERO, task).expect("there is room");
+    timer
+        .upgrade()
+        .expect("it lives")
+        .after(Duration::ZERO, task)
+        .expect("there is room");
 }
 
 struct World {
@@ -94,8 +98,20 @@ impl World {
         let [early, count, again] = [const { AtomicUsize::new(0) }; 3];
         let is_over = AtomicBool::new(false);
         let (of, shown) = (Arc::clone(&hand), clock.clone());
-        let ends = Arc::new(Ends { hand: of, clock: shown, early, count, again, is_over });
-        let timer = Timer::builder().clock(clock.clone()).shards(1).wheel_size(8).build().unwrap();
+        let ends = Arc::new(Ends {
+            hand: of,
+            clock: shown,
+            early,
+            count,
+            again,
+            is_over,
+        });
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .shards(1)
+            .wheel_size(8)
+            .build()
+            .unwrap();
         let own = Arc::clone(&ends);
         let keyed = KeyedTimer::new(&timer, move |_, deadline| own.end(deadline));
         let queue = KeyedQueue::new(clock, |_| pending::<()>());
@@ -105,7 +121,19 @@ impl World {
         let (random, timeouts, sleeps) = (Rng::with_seed(seed), Vec::new(), Vec::new());
         add_again(&timer.downgrade(), &ends);
         let begun = 1;
-        World { random, hand, walks, ends, timer, timeouts, keyed, queue, sleeps, series, begun }
+        World {
+            random,
+            hand,
+            walks,
+            ends,
+            timer,
+            timeouts,
+            keyed,
+            queue,
+            sleeps,
+            series,
+            begun,
+        }
     }
 
     fn step(&mut self) {
@@ -147,7 +175,9 @@ impl World {
             self.ends.end(expired.deadline);
         }
         self.sleeps.retain_mut(|sleep| {
-            let Poll::Ready(ended) = sleep.as_mut().poll(context) else { return true };
+            let Poll::Ready(ended) = sleep.as_mut().poll(context) else {
+                return true;
+            };
             assert_eq!(ended, Ok(()));
             self.ends.end(sleep.deadline().expect("soon"));
             false
@@ -171,7 +201,10 @@ impl World {
             );
         }
         // Those that add themselves may come in the tick before the last, and again in the last.
-        assert!(expired <= 2 * pending, "{expired} of {pending} expired in one call");
+        assert!(
+            expired <= 2 * pending,
+            "{expired} of {pending} expired in one call"
+        );
         self.timer.assert_invariants();
     }
 
@@ -184,7 +217,10 @@ impl World {
         self.advance();
         self.poll();
         assert!(self.series.runs() > runs);
-        assert_eq!((self.sleeps.len(), self.queue.len(), self.timer.len()), (0, 0, 1));
+        assert_eq!(
+            (self.sleeps.len(), self.queue.len(), self.timer.len()),
+            (0, 0, 1)
+        );
         assert_eq!(self.ends.count.load(SeqCst), self.begun);
         assert_eq!(self.ends.early.load(SeqCst), 0);
         assert_eq!(self.timer.stats().panicked, 0);

@@ -15,7 +15,11 @@ fn a_worker_runs_tasks_in_order_on_its_own_thread() {
     };
     let worker = Worker::unbounded("in-order", handler).unwrap();
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).executor(worker).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .executor(worker)
+        .build()
+        .unwrap();
     for id in (0..1000).rev() {
         timer.add(TimerEntry::after(MS * id, id)).unwrap();
     }
@@ -63,7 +67,14 @@ fn a_full_worker_refuses_and_the_task_goes_to_on_refused_or_is_dropped() {
         let _ = timer.add(TimerEntry::after(Duration::ZERO, 6)).unwrap();
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         assert_eq!(timer.stats().refused, 4, "its queue is still full");
-        assert_eq!(*refused.lock().unwrap(), if handled { vec![3, 4, 5, 6] } else { Vec::new() });
+        assert_eq!(
+            *refused.lock().unwrap(),
+            if handled {
+                vec![3, 4, 5, 6]
+            } else {
+                Vec::new()
+            }
+        );
         release.send(()).unwrap();
         assert_eq!((get(&runs), get(&runs)), (1, 2));
         drop(timer);
@@ -77,11 +88,18 @@ fn a_worker_counts_panics_and_goes_on_and_finishes_its_queue_when_it_is_dropped(
     let (sink, clock) = (Arc::clone(&ran), ManualClock::new());
     let handler = move |id: u32| {
         std::thread::sleep(Duration::from_micros(50));
-        assert!(id % 10 != 3, "every tenth panics, which is what the test is about");
+        assert!(
+            id % 10 != 3,
+            "every tenth panics, which is what the test is about"
+        );
         sink.lock().unwrap().push(id);
     };
     let worker = Worker::unbounded("panics", handler).unwrap();
-    let timer = Timer::builder().clock(clock.clone()).executor(worker).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .executor(worker)
+        .build()
+        .unwrap();
     for id in 0..100 {
         timer.add(TimerEntry::after(MS * id, id)).unwrap();
     }
@@ -91,7 +109,13 @@ fn a_worker_counts_panics_and_goes_on_and_finishes_its_queue_when_it_is_dropped(
     clock.advance(50 * MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 49);
     drop(timer);
-    assert!(ran.lock().unwrap().iter().copied().eq((0..100).filter(|id| id % 10 != 3)));
+    assert!(
+        ran.lock()
+            .unwrap()
+            .iter()
+            .copied()
+            .eq((0..100).filter(|id| id % 10 != 3))
+    );
 }
 
 #[test]
@@ -99,7 +123,11 @@ fn a_task_on_the_worker_may_drop_the_last_timer() {
     let (sender, receiver) = channel();
     let own: Arc<Mutex<Option<Timer>>> = Arc::default();
     let worker = Worker::unbounded("drops-last", Task::run).unwrap();
-    let timer = Timer::builder().name("driven").executor(worker).start().unwrap();
+    let timer = Timer::builder()
+        .name("driven")
+        .executor(worker)
+        .start()
+        .unwrap();
     let (last, inner) = (Arc::clone(&own), timer.clone());
     *own.lock().unwrap() = Some(timer);
     let behind = sender.clone();
@@ -109,9 +137,13 @@ fn a_task_on_the_worker_may_drop_the_last_timer() {
     };
     let deadline = Instant::now() + 20 * MS;
     inner.add(TimerEntry::at(deadline, task)).unwrap();
-    inner.add(TimerEntry::at(deadline, move || behind.send(2).unwrap())).unwrap();
+    inner
+        .add(TimerEntry::at(deadline, move || behind.send(2).unwrap()))
+        .unwrap();
     drop(inner);
     assert_eq!(get(&receiver), 1);
     assert_eq!(get(&receiver), 2, "what was queued is still run");
-    until("both threads end", || !has_thread("driven") && !has_thread("drops-last"));
+    until("both threads end", || {
+        !has_thread("driven") && !has_thread("drops-last")
+    });
 }

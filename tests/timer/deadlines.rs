@@ -21,8 +21,13 @@ fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
 #[test]
 fn a_past_deadline_does_not_join_those_of_the_next_tick() {
     let builder = Timer::builder().tick(HOUR).shards(1);
-    let timer: Timer<u32> = builder.executor(|_| ()).build().expect("the options are in range");
-    timer.after(Duration::from_secs(60), 1_u32).expect("there is no limit");
+    let timer: Timer<u32> = builder
+        .executor(|_| ())
+        .build()
+        .expect("the options are in range");
+    timer
+        .after(Duration::from_secs(60), 1_u32)
+        .expect("there is no limit");
     timer.at(timer.now(), 2_u32).expect("there is no limit");
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 }
@@ -35,7 +40,10 @@ fn a_passed_deadline_that_joins_a_far_bucket_does_not_wait_for_the_next_tick() {
     let built = fixture.clock.now();
     fixture.after(200 * MS, 1); // Tick 20: level 1, the slot of 20 to 23.
     fixture.clock.advance(195 * MS);
-    fixture.timer.add(TimerEntry::at(built + 192 * MS, 2)).unwrap();
+    fixture
+        .timer
+        .add(TimerEntry::at(built + 192 * MS, 2))
+        .unwrap();
     assert_eq!(fixture.advance(Duration::ZERO), [2]);
     assert_eq!(fixture.advance(5 * MS), [1]);
 }
@@ -68,10 +76,17 @@ fn what_is_too_far_away_does_not_expire_and_wakes_nobody() {
     }
     fixture.timer.add(TimerEntry::new(When::Never, 4)).unwrap();
     assert_eq!((timeout.is_pending(), timeout.deadline()), (true, None));
-    assert_eq!(fixture.advance(1000 * YEAR), [], "the clock has come to its end");
+    assert_eq!(
+        fixture.advance(1000 * YEAR),
+        [],
+        "the clock has come to its end"
+    );
     assert_eq!((fixture.timer.len(), fixture.timer.stats().wakeups), (4, 0));
     let returned = fixture.timer.shutdown();
-    assert_eq!(returned.iter().map(TimerEntry::when).collect::<Vec<_>>(), [When::Never; 4]);
+    assert_eq!(
+        returned.iter().map(TimerEntry::when).collect::<Vec<_>>(),
+        [When::Never; 4]
+    );
 }
 
 #[test]
@@ -90,7 +105,11 @@ fn an_instant_before_the_timer_was_built_counts_as_the_moment_at_which_it_was() 
     assert_eq!(moved.deadline(), Some(built));
     assert_eq!(fixture.advance(7 * MS).len(), 2);
     let lateness = fixture.timer.stats().lateness;
-    assert_eq!((lateness.count(), lateness.sum()), (2, 14 * MS), "counted from then as well");
+    assert_eq!(
+        (lateness.count(), lateness.sum()),
+        (2, 14 * MS),
+        "counted from then as well"
+    );
     fixture.timer.add(TimerEntry::at(before, 3)).unwrap();
     let returned = fixture.timer.shutdown();
     assert_eq!(returned[0].when(), When::At(built));
@@ -106,7 +125,10 @@ fn after_an_idle_hour_a_short_timer_is_filed_in_level_0_and_needs_no_cascade() {
     let before = fixture.timer.stats().cascaded;
     fixture.after(MS, 3);
     let levels = fixture.timer.snapshot().levels;
-    assert_eq!((levels[0].level, levels[0].entries, levels[0].armed_buckets), (0, 1, 1));
+    assert_eq!(
+        (levels[0].level, levels[0].entries, levels[0].armed_buckets),
+        (0, 1, 1)
+    );
     assert_eq!(levels[0].next_expiration, Some(MS));
     assert_eq!(fixture.advance(MS), [3]);
     assert_eq!(fixture.timer.stats().cascaded, before);
@@ -129,7 +151,11 @@ fn next_expiration_is_the_first_tick_or_the_present_or_none() {
     fixture.after(HOUR, 2);
     assert_eq!(fixture.timer.next_expiration(), Some(built + 3 * MS));
     fixture.clock.advance(5 * MS);
-    assert_eq!(fixture.timer.next_expiration(), Some(built + 5 * MS), "something is due");
+    assert_eq!(
+        fixture.timer.next_expiration(),
+        Some(built + 5 * MS),
+        "something is due"
+    );
     assert!(near.cancel().is_cancelled());
     assert_eq!(fixture.advance(Duration::ZERO), []);
     let next = fixture.timer.next_expiration().expect("one is pending");
@@ -141,7 +167,11 @@ fn next_expiration_is_the_first_tick_or_the_present_or_none() {
 fn there_is_no_next_expiration_when_many_buckets_that_were_due_are_cancelled() {
     let fixture = Fixture::new();
     let timeouts: Vec<_> = (1..=400).map(|id| fixture.after(id * MS, id)).collect();
-    assert!(timeouts.iter().all(|timeout| timeout.cancel().is_cancelled()));
+    assert!(
+        timeouts
+            .iter()
+            .all(|timeout| timeout.cancel().is_cancelled())
+    );
     fixture.clock.advance(HOUR);
     assert_eq!(fixture.timer.next_expiration(), None);
     fixture.timer.assert_invariants();

@@ -13,12 +13,18 @@ use tickwheel::{
 #[test]
 fn a_timer_is_known_by_its_name() {
     let timer = Timer::builder().name("sessions").build().unwrap();
-    assert_eq!((timer.name(), timer.closures().name()), ("sessions", "sessions"));
+    assert_eq!(
+        (timer.name(), timer.closures().name()),
+        ("sessions", "sessions")
+    );
     assert_eq!(timer.stats().name, "sessions");
     assert!(timer.stats().to_string().starts_with("sessions: added 0"));
     assert_eq!(format!("{timer:?}"), r#"Timer { name: "sessions", .. }"#);
     let numbers = Timer::builder().executor(|_: u32| ()).build().unwrap();
-    assert_eq!((numbers.name(), numbers.closures().name()), ("tickwheel", "tickwheel"));
+    assert_eq!(
+        (numbers.name(), numbers.closures().name()),
+        ("tickwheel", "tickwheel")
+    );
 }
 
 #[test]
@@ -34,7 +40,10 @@ fn stats_are_compared_and_printed() {
     // A millisecond late: the one bar that is not empty, and no other.
     assert!(text.ends_with("lateness: {1.048575ms: 1} }"), "{text}");
     let empty = Stats::default();
-    assert_eq!((empty.added, empty.pending, empty.name.as_str()), (0, 0, ""));
+    assert_eq!(
+        (empty.added, empty.pending, empty.name.as_str()),
+        (0, 0, "")
+    );
     assert_eq!(empty.lateness.count(), 0);
 }
 
@@ -45,7 +54,10 @@ fn stats_are_a_text_with_a_bar_for_each_power_of_two() {
     (0..5).for_each(|id| _ = fixture.after(MS, id));
     assert!(fixture.after(MS, 21).cancel().is_cancelled());
     assert!(fixture.after(3 * MS, 22).reschedule(4 * MS));
-    assert_eq!(fixture.timer.stats().to_string().lines().last(), Some("lateness of nothing"));
+    assert_eq!(
+        fixture.timer.stats().to_string().lines().last(),
+        Some("lateness of nothing")
+    );
     assert_eq!(fixture.advance(MS).len(), 5);
     assert_eq!(fixture.advance(2 * MS).len(), 20);
     let lines = [
@@ -84,9 +96,18 @@ fn a_timer_tells_whether_it_was_shut_down() {
 /// Returns the slots of each level: how many slots ahead, and how many entries.
 fn slots(snapshot: &Snapshot) -> Vec<Vec<(usize, usize)>> {
     let filled = |slots: &[usize]| {
-        slots.iter().copied().enumerate().filter(|(_, entries)| *entries > 0).collect()
+        slots
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, entries)| *entries > 0)
+            .collect()
     };
-    snapshot.levels.iter().map(|level| filled(&level.slots)).collect()
+    snapshot
+        .levels
+        .iter()
+        .map(|level| filled(&level.slots))
+        .collect()
 }
 
 #[test]
@@ -99,17 +120,32 @@ fn a_snapshot_tells_the_entries_of_each_slot_from_the_present_on() {
     let snapshot = fixture.timer.snapshot();
     assert_eq!(
         slots(&snapshot),
-        [vec![(1, 2), (5, 1)], vec![(2, 2), (3, 1), (7, 1)], vec![(2, 2)]]
+        [
+            vec![(1, 2), (5, 1)],
+            vec![(2, 2), (3, 1), (7, 1)],
+            vec![(2, 2)]
+        ]
     );
-    assert!(snapshot.levels.iter().all(|level| level.slots.len() <= level.wheel_size));
+    assert!(
+        snapshot
+            .levels
+            .iter()
+            .all(|level| level.slots.len() <= level.wheel_size)
+    );
     // At 5 ms the bucket of 8 to 11 ms has cascaded: it expires at 8 - (4 - 1).
     assert_eq!(fixture.advance(5 * MS), [0, 1, 2]);
     let snapshot = fixture.timer.snapshot();
-    assert_eq!(slots(&snapshot), [vec![(4, 1), (6, 1)], vec![(2, 1), (6, 1)], vec![(2, 2)]]);
+    assert_eq!(
+        slots(&snapshot),
+        [vec![(4, 1), (6, 1)], vec![(2, 1), (6, 1)], vec![(2, 2)]]
+    );
     // The present moves on, and nobody advances the timer: what is due is in the first slot.
     fixture.clock.advance(5 * MS);
     let snapshot = fixture.timer.snapshot();
-    assert_eq!(slots(&snapshot)[..2], [vec![(0, 1), (1, 1)], vec![(1, 1), (5, 1)]]);
+    assert_eq!(
+        slots(&snapshot)[..2],
+        [vec![(0, 1), (1, 1)], vec![(1, 1), (5, 1)]]
+    );
     assert_eq!(snapshot.levels[0].next_expiration, Some(Duration::ZERO));
     for level in &snapshot.levels {
         assert_eq!(level.slots.iter().sum::<usize>(), level.entries);
@@ -129,7 +165,14 @@ fn slots_of_several_shards_are_added_up_and_far_ones_are_there() {
     assert!(far.join().unwrap());
     let slots = slots(&fixture.timer.snapshot());
     assert_eq!(slots[0], [(0, 1), (500, 2)]);
-    assert_eq!(slots.iter().flatten().map(|(_, entries)| entries).sum::<usize>(), 4);
+    assert_eq!(
+        slots
+            .iter()
+            .flatten()
+            .map(|(_, entries)| entries)
+            .sum::<usize>(),
+        4
+    );
 }
 
 #[test]
@@ -154,12 +197,27 @@ fn options_out_of_their_range_are_errors() {
     assert!(matches!(tick(Duration::ZERO), Err(BuildError::Tick)));
     assert!(matches!(tick(Duration::MAX), Err(BuildError::Tick)));
     assert!(tick(Duration::from_nanos(1)).is_ok() && tick(Duration::from_nanos(u64::MAX)).is_ok());
-    let wheel_size = |size| Timer::builder().shards(1).wheel_size(size).build().map(drop);
+    let wheel_size = |size| {
+        Timer::builder()
+            .shards(1)
+            .wheel_size(size)
+            .build()
+            .map(drop)
+    };
     for size in [0, (1 << 20) + 1, usize::MAX] {
-        assert!(matches!(wheel_size(size), Err(BuildError::WheelSize)), "{size}");
+        assert!(
+            matches!(wheel_size(size), Err(BuildError::WheelSize)),
+            "{size}"
+        );
     }
     assert!(wheel_size(1).is_ok() && wheel_size(1 << 20).is_ok());
-    let shards = |shards| Timer::builder().wheel_size(4).shards(shards).build().map(drop);
+    let shards = |shards| {
+        Timer::builder()
+            .wheel_size(4)
+            .shards(shards)
+            .build()
+            .map(drop)
+    };
     for count in [0, 4097, usize::MAX] {
         assert!(matches!(shards(count), Err(BuildError::Shards)), "{count}");
     }
@@ -169,7 +227,13 @@ fn options_out_of_their_range_are_errors() {
     // It would be for another executor's tasks, and forgotten.
     let builder = Timer::builder().on_refused(drop).executor(|_: u32| ());
     assert!(matches!(builder.build(), Err(BuildError::OnRefused)));
-    assert!(Timer::builder().executor(|_: u32| ()).on_refused(drop).build().is_ok());
+    assert!(
+        Timer::builder()
+            .executor(|_: u32| ())
+            .on_refused(drop)
+            .build()
+            .is_ok()
+    );
 }
 
 #[test]
@@ -183,7 +247,11 @@ fn a_name_that_no_thread_can_have_is_an_error() {
         let error = Worker::bounded(name, 1, |_: u32| ()).expect_err("the same");
         assert!(error.to_string().contains("NUL"), "{error}");
     }
-    for name in ["", "a name that is longer than what an operating system shows", "Übung"] {
+    for name in [
+        "",
+        "a name that is longer than what an operating system shows",
+        "Übung",
+    ] {
         assert!(Timer::builder().name(name).start().is_ok(), "{name}");
     }
 }
@@ -194,19 +262,39 @@ fn stats_and_snapshot_can_be_read() {
     for id in 0..123 {
         fixture.after(MS * id, id);
     }
-    (0..45).for_each(|id| fixture.after(1000 * HOUR, id).cancel().into_task().map_or((), drop));
+    (0..45).for_each(|id| {
+        fixture
+            .after(1000 * HOUR, id)
+            .cancel()
+            .into_task()
+            .map_or((), drop)
+    });
     fixture.advance(61 * MS + Duration::from_micros(1));
     let (stats, snapshot) = (fixture.timer.stats(), fixture.timer.snapshot());
-    assert_eq!((stats.expired, stats.lateness.count(), stats.pending), (62, 62, 61));
+    assert_eq!(
+        (stats.expired, stats.lateness.count(), stats.pending),
+        (62, 62, 61)
+    );
     let bars: u64 = stats.lateness.bars().map(|(_, count)| count).sum();
     assert_eq!(bars, 62);
-    assert!(stats.lateness.quantile(1.0).is_some_and(|most| most >= 61 * MS));
+    assert!(
+        stats
+            .lateness
+            .quantile(1.0)
+            .is_some_and(|most| most >= 61 * MS)
+    );
     // The n-th was due at n ms, and all expired at 61 ms and a microsecond.
-    assert_eq!(stats.lateness.sum(), MS * (0..62).sum() + 62 * Duration::from_micros(1));
+    assert_eq!(
+        stats.lateness.sum(),
+        MS * (0..62).sum() + 62 * Duration::from_micros(1)
+    );
     assert_eq!(snapshot.shards, 2);
     let text = snapshot.to_string();
     let level = &snapshot.levels[0];
-    assert_eq!((level.tick, level.wheel_size, level.armed_buckets), (MS, 512, 61));
+    assert_eq!(
+        (level.tick, level.wheel_size, level.armed_buckets),
+        (MS, 512, 61)
+    );
     for wanted in ["level", "1.0ms", "61", "in 9"] {
         assert!(text.contains(wanted), "{wanted} is not in:\n{text}");
     }
@@ -216,9 +304,17 @@ fn stats_and_snapshot_can_be_read() {
 #[test]
 fn there_are_two_shards_for_each_hardware_thread_unless_told_otherwise() {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let timer = Timer::builder().build().expect("the defaults are in their ranges");
-    assert_eq!(timer.snapshot().shards, (2 * threads).next_power_of_two().min(4096));
-    let timer = Timer::builder().shards(8).build().expect("it is in its range");
+    let timer = Timer::builder()
+        .build()
+        .expect("the defaults are in their ranges");
+    assert_eq!(
+        timer.snapshot().shards,
+        (2 * threads).next_power_of_two().min(4096)
+    );
+    let timer = Timer::builder()
+        .shards(8)
+        .build()
+        .expect("it is in its range");
     assert_eq!(timer.snapshot().shards, 8);
 }
 
@@ -228,8 +324,17 @@ fn keys_of_a_purgatory_are_spread_over_many_shards() {
     let timer = builder.shards(2).build().expect("it is in range");
     let purgatory = Purgatory::new(&timer);
     for key in 0..10_000 {
-        assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[key]).is_ok());
+        assert!(
+            purgatory
+                .try_complete_else_watch(Idle, HOUR, &[key])
+                .is_ok()
+        );
     }
-    let armed: usize = timer.snapshot().levels.iter().map(|level| level.armed_buckets).sum();
+    let armed: usize = timer
+        .snapshot()
+        .levels
+        .iter()
+        .map(|level| level.armed_buckets)
+        .sum();
     assert!(armed >= 8, "all operations are in {armed} shards");
 }

@@ -25,7 +25,11 @@ impl<F: Fn(&'static str) + Send + Sync + 'static> Note for F {}
 
 /// Returns a timer, and a way to note what happens on it.
 fn noting(clock: &ManualClock, tick: Duration, diary: &Diary) -> (Timer, impl Note + use<>) {
-    let timer = Timer::builder().clock(clock.clone()).tick(tick).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .tick(tick)
+        .build()
+        .unwrap();
     let (start, clock, diary) = (clock.now(), clock.clone(), Arc::clone(diary));
     let note = move |what| diary.lock().unwrap().push((clock.now() - start, what));
     (timer, note)
@@ -51,19 +55,47 @@ fn each_deadline_is_met_when_it_comes_whatever_it_is_of() {
     let keyed = KeyedTimer::new(&timer, move |(), ()| key("key"));
     keyed.add((), 40 * S, ()).unwrap();
     let purgatory = Purgatory::new(&timer);
-    drop(purgatory.try_complete_else_watch(Fetch(operation), 50 * S, &[()]).unwrap());
-    let series = Periodic::every(30 * S).start(&timer, move |_| run("run")).unwrap();
+    drop(
+        purgatory
+            .try_complete_else_watch(Fetch(operation), 50 * S, &[()])
+            .unwrap(),
+    );
+    let series = Periodic::every(30 * S)
+        .start(&timer, move |_| run("run"))
+        .unwrap();
     let mut sleep = pin!(timer.sleep(45 * S));
-    assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        sleep
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     let start = clock.now();
     clock.run_for(70 * S);
-    assert!(sleep.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    assert!(
+        sleep
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    );
     assert!(series.cancel());
     assert_eq!(clock.now() - start, 70 * S);
     assert_eq!(clock.step(), Some(start + HOUR));
-    assert_eq!((clock.step(), clock.now()), (None, start + HOUR), "nothing is pending");
-    let wanted = [(30, "run"), (40, "key"), (50, "operation"), (60, "run"), (3600, "task")];
-    assert_eq!(*diary.lock().unwrap(), wanted.map(|(at, what)| (at * S, what)));
+    assert_eq!(
+        (clock.step(), clock.now()),
+        (None, start + HOUR),
+        "nothing is pending"
+    );
+    let wanted = [
+        (30, "run"),
+        (40, "key"),
+        (50, "operation"),
+        (60, "run"),
+        (3600, "task"),
+    ];
+    assert_eq!(
+        *diary.lock().unwrap(),
+        wanted.map(|(at, what)| (at * S, what))
+    );
 }
 
 #[test]
@@ -75,14 +107,19 @@ fn timers_of_one_clock_go_by_their_deadlines_and_hosts_by_their_own_time() {
     assert_eq!(ahead.now() - clock.now(), HOUR);
     assert_eq!(clock.now() - behind.now(), HOUR);
     coarse.after(11 * MS, move || one("at 20")).unwrap();
-    ahead.at(clock.now() + HOUR + 12 * MS, move || two("at 12")).unwrap();
+    ahead
+        .at(clock.now() + HOUR + 12 * MS, move || two("at 12"))
+        .unwrap();
     behind.after(21 * MS, move || three("at 21")).unwrap();
     ahead.after(Duration::MAX, || ()).unwrap();
     let end = clock.now() + HOUR;
     clock.run_until(end);
     assert_eq!(clock.now(), end);
     let wanted = [(12, "at 12"), (20, "at 20"), (21, "at 21")];
-    assert_eq!(*diary.lock().unwrap(), wanted.map(|(at, what)| (at * MS, what)));
+    assert_eq!(
+        *diary.lock().unwrap(),
+        wanted.map(|(at, what)| (at * MS, what))
+    );
     clock.run_until(end - MS);
     assert_eq!(clock.now(), end, "it never goes back");
 }
@@ -134,15 +171,30 @@ fn what_never_expires_is_no_step_and_moves_no_clock() {
     assert!(extended.touch(Duration::MAX));
     timer.add(TimerEntry::new(When::Never, || ())).unwrap();
     // The clock ends before the tick that this is rounded up to.
-    timer.after(Duration::from_nanos(u64::MAX - 1_000_001_000), || ()).unwrap();
+    timer
+        .after(Duration::from_nanos(u64::MAX - 1_000_001_000), || ())
+        .unwrap();
     let keyed = KeyedTimer::new(&timer, |(), ()| ());
     keyed.add((), When::Never, ()).unwrap();
     let purgatory = Purgatory::new(&timer);
-    drop(purgatory.try_complete_else_watch(Idle, Duration::MAX, &[()]).unwrap());
+    drop(
+        purgatory
+            .try_complete_else_watch(Idle, Duration::MAX, &[()])
+            .unwrap(),
+    );
     let mut sleep = pin!(timer.sleep(Duration::MAX));
-    assert!(sleep.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        sleep
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     timer.assert_invariants();
-    assert_eq!((clock.step(), clock.now()), (None, start), "one was extended to never");
+    assert_eq!(
+        (clock.step(), clock.now()),
+        (None, start),
+        "one was extended to never"
+    );
     assert_eq!((timer.next_expiration(), timer.len()), (None, 6));
     timer.assert_invariants();
     clock.run_for(Duration::MAX);
@@ -159,7 +211,9 @@ fn a_step_that_a_reaper_makes_first_is_one() {
     let timer = Timer::builder().clock(clock.clone()).start().unwrap();
     let (start, ran) = (clock.now(), Arc::new(AtomicBool::new(false)));
     let runs = Arc::clone(&ran);
-    timer.after(5 * MS, move || runs.store(true, SeqCst)).unwrap();
+    timer
+        .after(5 * MS, move || runs.store(true, SeqCst))
+        .unwrap();
     timer.after(7 * MS, || ()).unwrap();
     // Lets the reaper, which was woken, go on before the step looks what is due.
     let (begun, own) = (Instant::now(), thread::current().id());
@@ -183,24 +237,41 @@ fn a_clock_may_be_ahead_by_more_than_anything_lasts() {
     clock.advance(Duration::MAX);
     assert_eq!(ahead.now(), end);
     let timer = Timer::builder().clock(ahead).build().unwrap();
-    assert!(timer.after(HOUR, || ()).unwrap().deadline().is_none_or(|at| at > end));
+    assert!(
+        timer
+            .after(HOUR, || ())
+            .unwrap()
+            .deadline()
+            .is_none_or(|at| at > end)
+    );
 }
 
 /// Turns nest a few deep only, and a deeper one leaves what is due to an outer one.
 #[test]
 fn a_task_may_step_and_so_on() {
     fn step(clock: &ManualClock, timer: &WeakTimer, left: u32) {
-        let Some(alive) = timer.upgrade().filter(|_| left > 0) else { return };
+        let Some(alive) = timer.upgrade().filter(|_| left > 0) else {
+            return;
+        };
         let (inner, weak) = (clock.clone(), timer.clone());
-        alive.after(S, move || step(&inner, &weak, left - 1)).unwrap();
+        alive
+            .after(S, move || step(&inner, &weak, left - 1))
+            .unwrap();
         clock.step();
     }
     let clock = ManualClock::new();
-    let (timer, start) = (Timer::builder().clock(clock.clone()).build().unwrap(), clock.now());
+    let (timer, start) = (
+        Timer::builder().clock(clock.clone()).build().unwrap(),
+        clock.now(),
+    );
     step(&clock, &timer.downgrade(), 20);
     clock.run_for(HOUR);
     assert!(timer.is_empty() && timer.stats().expired == 20);
-    assert_eq!(clock.now() - start, HOUR + 8 * S, "eight steps were made inside each other");
+    assert_eq!(
+        clock.now() - start,
+        HOUR + 8 * S,
+        "eight steps were made inside each other"
+    );
 }
 
 #[test]

@@ -7,12 +7,22 @@ use tickwheel::{Cancel, ManualClock, Timeout, Timer, TimerEntry};
 
 /// Returns how many references to timers there are, also to cancelled ones.
 fn references(fixture: &Fixture) -> usize {
-    fixture.timer.snapshot().levels.iter().map(|level| level.entries).sum()
+    fixture
+        .timer
+        .snapshot()
+        .levels
+        .iter()
+        .map(|level| level.entries)
+        .sum()
 }
 
 #[test]
 fn a_handle_is_small() {
-    assert_eq!(size_of::<Timeout<[u64; 8]>>(), 16, "as its documentation says");
+    assert_eq!(
+        size_of::<Timeout<[u64; 8]>>(),
+        16,
+        "as its documentation says"
+    );
 }
 
 #[test]
@@ -25,12 +35,17 @@ fn expired_means_handed_over_so_cancel_loses_inside_the_task() {
         let own: tickwheel::Timeout = own.lock().unwrap().take().expect("it is there");
         let states = (own.is_pending(), own.is_expired(), own.is_cancelled());
         let lost = matches!(own.cancel(), Cancel::Expired);
-        sees.lock().unwrap().push((states, own.deadline(), lost, own.reschedule(MS)));
+        sees.lock()
+            .unwrap()
+            .push((states, own.deadline(), lost, own.reschedule(MS)));
     };
     *handle.lock().unwrap() = Some(timer.add(TimerEntry::after(MS, task)).unwrap());
     clock.advance(MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
-    assert_eq!(*seen.lock().unwrap(), [((false, true, false), None, true, false)]);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [((false, true, false), None, true, false)]
+    );
 }
 
 #[test]
@@ -40,7 +55,11 @@ fn another_task_takes_the_place_of_one_that_is_pending() {
     fixture.after(2 * MS, 2);
     assert_eq!(timeout.replace(3), Ok(1));
     assert_eq!(fixture.advance(MS), []);
-    assert_eq!(fixture.advance(MS), [3, 2], "the deadline and the order are as before");
+    assert_eq!(
+        fixture.advance(MS),
+        [3, 2],
+        "the deadline and the order are as before"
+    );
     assert_eq!(timeout.replace(4), Err(4));
     let cancelled = fixture.after(MS, 5);
     assert_eq!(cancelled.cancel(), Cancel::Cancelled(5));
@@ -100,8 +119,11 @@ fn cancelled_timers_leave_little_behind_in_whatever_order_they_go() {
         let mut most = 0;
         for id in 0..50_000 {
             let delay = HOUR + MS * (id % 997);
-            let victim =
-                if newest_first { live.len() - 1 } else { id as usize * 7919 % live.len() };
+            let victim = if newest_first {
+                live.len() - 1
+            } else {
+                id as usize * 7919 % live.len()
+            };
             assert!(live.swap_remove(victim).cancel().is_cancelled());
             live.push(fixture.after(delay, id));
             if id % 50 == 0 {
@@ -159,7 +181,10 @@ fn a_thorough_round_finds_what_lies_behind_pending_timers() {
     for delay in delays {
         churn(&fixture, delay, 100_000);
         let references = references(&fixture);
-        assert!(references < 20_000, "{references} references to 6,000 timers");
+        assert!(
+            references < 20_000,
+            "{references} references to 6,000 timers"
+        );
     }
 }
 
@@ -187,7 +212,10 @@ fn a_handle_never_touches_a_later_timer_that_took_its_timers_place() {
     struct Id(u32);
     let build = || {
         let clock = ManualClock::new();
-        let builder = Timer::builder().shards(1).clock(clock.clone()).executor(|_: Id| ());
+        let builder = Timer::builder()
+            .shards(1)
+            .clock(clock.clone())
+            .executor(|_: Id| ());
         (builder.build().unwrap(), clock)
     };
     let mut stale: Vec<Timeout<Id>> = Vec::new();
@@ -195,7 +223,11 @@ fn a_handle_never_touches_a_later_timer_that_took_its_timers_place() {
         let (timer, clock) = build();
         let add = |id| timer.add(TimerEntry::after(HOUR, Id(id))).unwrap();
         let own: Vec<_> = (0..3000).map(add).collect();
-        assert_eq!(timer.stats().added, 3000, "the former timer's counts are gone");
+        assert_eq!(
+            timer.stats().added,
+            3000,
+            "the former timer's counts are gone"
+        );
         for timeout in &stale {
             assert!(timeout.is_expired() && timeout.deadline().is_none());
             assert!(!timeout.reschedule(MS) && !timeout.touch(2 * HOUR));

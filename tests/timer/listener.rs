@@ -30,7 +30,12 @@ impl Looped {
         let (clock, wakes) = (ManualClock::new(), Arc::default());
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let listener = timer.listener();
-        Looped { timer, clock, listener, wakes }
+        Looped {
+            timer,
+            clock,
+            listener,
+            wakes,
+        }
     }
 
     /// Returns how often the loop was woken since this was asked last.
@@ -40,13 +45,17 @@ impl Looped {
 
     /// Asks when to advance the timer next, as the loop does.
     fn next(&self) -> Option<Instant> {
-        self.listener.next_expiration(&Waker::from(Arc::clone(&self.wakes)))
+        self.listener
+            .next_expiration(&Waker::from(Arc::clone(&self.wakes)))
     }
 
     /// Asks, and is told of a timer that is far away.
     fn ask(&self) {
         let next = self.next();
-        assert!(next.is_none_or(|next| next > self.clock.now() + 10 * MS), "{next:?}");
+        assert!(
+            next.is_none_or(|next| next > self.clock.now() + 10 * MS),
+            "{next:?}"
+        );
         self.woken();
     }
 
@@ -133,9 +142,21 @@ fn a_clock_that_is_moved_and_a_shutdown_wake_it() {
     assert_eq!(looped.woken(), 1, "no wait of the loop knows that clock");
     looped.timer.shutdown();
     assert!(looped.woken() > 0);
-    assert_eq!((looped.next(), looped.woken()), (None, 1), "at once, from then on");
-    let Looped { timer, listener, wakes, .. } = Looped::new();
-    assert_eq!(listener.next_expiration(&Waker::from(Arc::clone(&wakes))), None);
+    assert_eq!(
+        (looped.next(), looped.woken()),
+        (None, 1),
+        "at once, from then on"
+    );
+    let Looped {
+        timer,
+        listener,
+        wakes,
+        ..
+    } = Looped::new();
+    assert_eq!(
+        listener.next_expiration(&Waker::from(Arc::clone(&wakes))),
+        None
+    );
     drop(timer);
     assert!(wakes.take() > 0, "the last clone");
     assert_eq!(Arc::strong_count(&wakes), 1, "the waker was dropped");
@@ -145,8 +166,14 @@ fn a_clock_that_is_moved_and_a_shutdown_wake_it() {
 fn each_listener_is_woken_by_its_last_waker_until_it_is_dropped() {
     let (looped, other) = (Looped::new(), Looped::new());
     let (former, listener) = (Arc::<Wakes>::default(), looped.timer.listener());
-    assert_eq!(listener.next_expiration(&Waker::from(Arc::clone(&former))), None);
-    assert_eq!(listener.next_expiration(&Waker::from(Arc::clone(&other.wakes))), None);
+    assert_eq!(
+        listener.next_expiration(&Waker::from(Arc::clone(&former))),
+        None
+    );
+    assert_eq!(
+        listener.next_expiration(&Waker::from(Arc::clone(&other.wakes))),
+        None
+    );
     assert_eq!(Arc::strong_count(&former), 1);
     looped.ask();
     looped.add(FAR);
@@ -168,7 +195,11 @@ fn what_is_added_while_a_moved_entry_is_held_wakes_it() {
     held.reschedule(MS);
     assert_eq!(looped.woken(), 0);
     looped.add(2 * MS);
-    assert_eq!(looped.woken(), 1, "later than the held one, and earlier than what was told");
+    assert_eq!(
+        looped.woken(),
+        1,
+        "later than the held one, and earlier than what was told"
+    );
     drop(held);
     assert_eq!(looped.woken(), 1);
 }
@@ -186,10 +217,15 @@ fn a_panic_of_the_waker_is_contained_and_counted() {
 
 #[test]
 fn it_is_woken_whatever_the_executor_and_on_a_timer_with_a_reaper_as_well() {
-    let builder = Timer::builder().clock(ManualClock::new()).executor(|_: u32| ());
+    let builder = Timer::builder()
+        .clock(ManualClock::new())
+        .executor(|_: u32| ());
     let timer = builder.start().unwrap();
     let (listener, wakes) = (timer.listener(), Arc::<Wakes>::default());
-    assert_eq!(listener.next_expiration(&Waker::from(Arc::clone(&wakes))), None);
+    assert_eq!(
+        listener.next_expiration(&Waker::from(Arc::clone(&wakes))),
+        None
+    );
     assert!(timer.after(FAR, 1_u32).is_ok());
     assert!(wakes.take() > 0);
 }
@@ -215,7 +251,9 @@ fn what_is_built_on_the_timer_wakes_it_too() {
     keyed.cancel(&2);
     looped.ask();
     let purgatory = Purgatory::new(timer);
-    let _pending = purgatory.try_complete_else_watch(Idle, MS, &[1_u32]).unwrap();
+    let _pending = purgatory
+        .try_complete_else_watch(Idle, MS, &[1_u32])
+        .unwrap();
     assert_eq!(looped.woken(), 1, "an operation");
     purgatory.cancel_for_key(&1);
     looped.ask();
@@ -237,7 +275,11 @@ impl Reached {
         let Some(timer) = timer.upgrade() else { return };
         timer.advance_clock(Duration::ZERO);
         let (_, _, _) = (timer.next_expiration(), timer.stats(), timer.snapshot());
-        assert!(timer.after(10 * FAR, || ()).is_ok_and(|timeout| timeout.cancel().is_cancelled()));
+        assert!(
+            timer
+                .after(10 * FAR, || ())
+                .is_ok_and(|timeout| timeout.cancel().is_cancelled())
+        );
         let series = self.series.lock().unwrap().clone();
         assert!(series.is_none_or(|series| series.runs() < 100 && !series.is_cancelled()));
     }
@@ -249,7 +291,11 @@ fn no_lock_is_held_while_it_is_woken() {
     let (reached, clock) = (Arc::new(Reached::default()), ManualClock::new());
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
     let (own, weak) = (Arc::downgrade(&reached), timer.downgrade());
-    let back = move || own.upgrade().iter().for_each(|reached| reached.call_back(&weak));
+    let back = move || {
+        own.upgrade()
+            .iter()
+            .for_each(|reached| reached.call_back(&weak))
+    };
     let (waker, listener) = (calls::waker(back), Arc::new(timer.listener()));
     let ask = || {
         let _ = listener.next_expiration(&waker);

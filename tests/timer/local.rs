@@ -25,11 +25,18 @@ fn a_sink_that_panics_loses_nothing_else() {
         timer.assert_invariants();
         let left = 1000 - expired.len();
         assert_eq!(timer.len(), left);
-        assert_eq!(timer.next_expiration().is_some_and(|next| next <= 400), left > 0);
+        assert_eq!(
+            timer.next_expiration().is_some_and(|next| next <= 400),
+            left > 0
+        );
     }
     assert!(expired.is_sorted_by_key(|id| id % 301));
     expired.sort_unstable();
-    assert!(expired.iter().copied().eq(0..1000), "each once: {}", expired.len());
+    assert!(
+        expired.iter().copied().eq(0..1000),
+        "each once: {}",
+        expired.len()
+    );
     assert_eq!((timer.len(), timer.next_expiration()), (0, None));
 }
 
@@ -41,7 +48,11 @@ fn next_expiration_passes_any_number_of_cancelled_tasks() {
         let keys: Vec<_> = (0..cancelled).map(|id| timer.add(5, id)).collect();
         (0..live).for_each(|_| _ = timer.add(5, 1_000));
         assert!(keys.iter().all(|key| timer.cancel(*key).is_some()));
-        assert_eq!(timer.next_expiration(), (live > 0).then_some(5), "{cancelled} cancelled");
+        assert_eq!(
+            timer.next_expiration(),
+            (live > 0).then_some(5),
+            "{cancelled} cancelled"
+        );
         timer.assert_invariants();
     }
 }

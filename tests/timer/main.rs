@@ -43,12 +43,21 @@ impl Fixture {
         let (sender, expired) = channel();
         let builder = options(Timer::builder().shards(1).clock(clock.clone()));
         let executor = move |id: u32| sender.send(id).expect("the fixture lives");
-        let timer = builder.executor(executor).build().expect("the options are in their ranges");
-        Fixture { timer, clock, expired }
+        let timer = builder
+            .executor(executor)
+            .build()
+            .expect("the options are in their ranges");
+        Fixture {
+            timer,
+            clock,
+            expired,
+        }
     }
 
     pub(crate) fn after(&self, delay: Duration, id: u32) -> Timeout<u32> {
-        self.timer.add(TimerEntry::after(delay, id)).expect("there is room")
+        self.timer
+            .add(TimerEntry::after(delay, id))
+            .expect("there is room")
     }
 
     /// Returns the tasks that expire when the clock is moved by `step`.
@@ -65,6 +74,10 @@ impl Fixture {
 /// Returns a timer of closures on a manual clock.
 pub(crate) fn closures() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
-    let timer = Timer::builder().shards(2).clock(clock.clone()).build().expect("in range");
+    let timer = Timer::builder()
+        .shards(2)
+        .clock(clock.clone())
+        .build()
+        .expect("in range");
     (timer, clock)
 }

@@ -39,13 +39,24 @@ fn after_a_shutdown_nothing_is_next_though_a_key_is_due() {
     assert_eq!(timer.next_expiration(), Some(timer.now() + MS));
     timer.shutdown();
     clock.advance(HOUR);
-    assert_eq!((timer.next_expiration(), timer.advance_clock(HOUR), keyed.len()), (None, 0, 1));
+    assert_eq!(
+        (
+            timer.next_expiration(),
+            timer.advance_clock(HOUR),
+            keyed.len()
+        ),
+        (None, 0, 1)
+    );
 }
 
 /// Calls something where a step that calls itself for each timer would overflow the stack.
 fn on_a_small_stack(call: impl FnOnce() + Send + 'static) {
     let small = std::thread::Builder::new().stack_size(512 << 10);
-    small.spawn(call).unwrap().join().expect("the stack sufficed");
+    small
+        .spawn(call)
+        .unwrap()
+        .join()
+        .expect("the stack sufficed");
 }
 
 fn very_many() -> Fixture {
@@ -95,7 +106,8 @@ struct Looks {
 
 impl Drop for Looks {
     fn drop(&mut self) {
-        self.dropped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.dropped
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         assert!(self.own.get().is_none_or(|own| !own.is_pending()));
     }
 }
@@ -103,12 +115,18 @@ impl Drop for Looks {
 #[test]
 fn a_pending_task_is_dropped_with_its_timer_under_no_lock_that_its_handle_takes() {
     let clock = ManualClock::new();
-    let builder = Timer::builder().clock(clock).shards(1).executor(|_: Looks| ());
+    let builder = Timer::builder()
+        .clock(clock)
+        .shards(1)
+        .executor(|_: Looks| ());
     let timer = builder.build().unwrap();
     let dropped = Arc::default();
     for _ in 0..300 {
         let (own, dropped) = (Arc::default(), Arc::clone(&dropped));
-        let looks = Looks { own: Arc::clone(&own), dropped };
+        let looks = Looks {
+            own: Arc::clone(&own),
+            dropped,
+        };
         let timeout = timer.add(TimerEntry::after(HOUR, looks)).unwrap();
         own.set(timeout).unwrap();
     }
@@ -119,7 +137,11 @@ fn a_pending_task_is_dropped_with_its_timer_under_no_lock_that_its_handle_takes(
 /// Who wants the closures takes them first.
 #[test]
 fn the_closures_of_a_timer_with_its_own_tasks_can_be_taken_back() {
-    let timer = Timer::builder().clock(ManualClock::new()).executor(|_: u64| ()).build().unwrap();
+    let timer = Timer::builder()
+        .clock(ManualClock::new())
+        .executor(|_: u64| ())
+        .build()
+        .unwrap();
     assert!(timer.after(MS, 7_u64).is_ok());
     assert!(timer.closures().after(MS, || ()).is_ok());
     assert_eq!((timer.closures().shutdown().len(), timer.len()), (1, 1));
@@ -132,7 +154,9 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     let wakes = Arc::<Wakes>::default();
     let (waker, clock) = (Waker::from(Arc::clone(&wakes)), ManualClock::new());
     let mut context = Context::from_waker(&waker);
-    let timer = Timer::builder().clock(clock.clone()).executor(Err::<(), Task>);
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .executor(Err::<(), Task>);
     let timer: Timer = timer.build().unwrap();
     let mut sleep = timer.sleep(MS);
     assert_eq!(Pin::new(&mut sleep).poll(&mut context), Poll::Pending);
@@ -145,13 +169,19 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
     assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
     reset.reset(HOUR);
     let another = Waker::from(Arc::<Wakes>::default());
-    assert_eq!(Pin::new(&mut other).poll(&mut Context::from_waker(&another)), Poll::Pending);
+    assert_eq!(
+        Pin::new(&mut other).poll(&mut Context::from_waker(&another)),
+        Poll::Pending
+    );
     assert_eq!(Pin::new(&mut other).poll(&mut context), Poll::Pending);
     drop(other);
     assert_eq!(wakes.take(), 0, "a future that is gone is not woken");
     drop(timer.shutdown());
     assert_eq!(wakes.take(), 1);
-    assert_eq!(Pin::new(&mut reset).poll(&mut context), Poll::Ready(Err(SleepError::Shutdown)));
+    assert_eq!(
+        Pin::new(&mut reset).poll(&mut context),
+        Poll::Ready(Err(SleepError::Shutdown))
+    );
     assert_eq!(wakes.take(), 0, "nobody sleeps");
 }
 
@@ -170,7 +200,11 @@ fn a_waker_that_shuts_the_timer_down_is_woken_a_bounded_number_of_times() {
     assert_eq!(listener.next_expiration(&waker), None);
     drop(timer.after(HOUR, || ()));
     assert!(timer.is_shutdown());
-    assert_eq!(calls.swap(0, Ordering::Relaxed), 2, "for the timer, and for the shutdown");
+    assert_eq!(
+        calls.swap(0, Ordering::Relaxed),
+        2,
+        "for the timer, and for the shutdown"
+    );
     timer.shutdown();
     drop(timer);
     assert_eq!(calls.load(Ordering::Relaxed), 0);
@@ -226,5 +260,8 @@ fn stats_return_though_a_keyed_timer_ends_whenever_they_count() {
     assert!(weak.set(timer.downgrade()).is_ok());
     let stats = timer.stats();
     assert_eq!(counts.load(Ordering::Relaxed), 1);
-    assert_eq!((stats.added, stats.cancelled, timer.stats().added), (1, 1, 2));
+    assert_eq!(
+        (stats.added, stats.cancelled, timer.stats().added),
+        (1, 1, 2)
+    );
 }

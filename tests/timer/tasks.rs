@@ -26,9 +26,13 @@ fn add_again(timer: &Timer, delay: Duration, runs: &Arc<AtomicUsize>, limit: usi
 #[test]
 fn tasks_that_add_themselves_for_now_run_once_per_call_each() {
     let [now, soon] = [Duration::ZERO, 5 * MS];
-    for (tasks, delay, late) in
-        [(1, now, now), (300, now, now), (1, soon, MS), (1, soon, 9 * MS), (1, soon, HOUR)]
-    {
+    for (tasks, delay, late) in [
+        (1, now, now),
+        (300, now, now),
+        (1, soon, MS),
+        (1, soon, 9 * MS),
+        (1, soon, HOUR),
+    ] {
         let (timer, clock) = closures();
         let runs = Arc::new(AtomicUsize::new(0));
         (0..tasks).for_each(|_| add_again(&timer, delay, &runs, 100_000));
@@ -50,7 +54,10 @@ fn tasks_that_add_themselves_for_now_run_once_per_call_each() {
 fn a_task_that_adds_itself_for_now_holds_up_no_cascade() {
     for (far, passed) in (2..40).flat_map(|far| (1..far).map(move |passed| (far, passed))) {
         let clock = ManualClock::new();
-        let builder = Timer::builder().clock(clock.clone()).shards(1).wheel_size(4);
+        let builder = Timer::builder()
+            .clock(clock.clone())
+            .shards(1)
+            .wheel_size(4);
         let timer: Timer = builder.build().unwrap();
         timer.after(far * MS, || ()).unwrap();
         clock.advance(passed * MS);
@@ -73,7 +80,10 @@ fn what_the_executor_refuses_is_handed_on_or_dropped_and_counted() {
         let odd_only = |id: u32| if id % 2 == 1 { Ok(()) } else { Err(id) };
         Timer::builder().clock(clock.clone()).executor(odd_only)
     };
-    let told = build().on_refused(move |id| sink.lock().unwrap().push(id)).build().unwrap();
+    let told = build()
+        .on_refused(move |id| sink.lock().unwrap().push(id))
+        .build()
+        .unwrap();
     let untold = build().build().unwrap();
     for timer in [&told, &untold] {
         for id in 0..10 {
@@ -104,7 +114,11 @@ impl Drop for Hostile {
         if let Some(timer) = self.timer.get().and_then(Weak::upgrade) {
             assert!(timer.len() < 100);
             let (own, drops) = (Arc::new(OnceLock::new()), Arc::clone(&self.drops));
-            let quiet = Hostile { timer: own, other: Mutex::new(None), drops };
+            let quiet = Hostile {
+                timer: own,
+                other: Mutex::new(None),
+                drops,
+            };
             drop(timer.add(TimerEntry::after(HOUR, quiet)));
         }
         if let Some(other) = self.other.lock().unwrap().take() {
@@ -118,13 +132,28 @@ impl Drop for Hostile {
 fn a_payload_may_use_the_timer_when_it_is_dropped() {
     let clock = ManualClock::new();
     let drops = Arc::new(AtomicUsize::new(0));
-    let builder = Timer::builder().shards(1).max_pending(20).clock(clock.clone());
-    let timer = Arc::new(builder.executor(|task: Hostile| drop(task)).build().unwrap());
+    let builder = Timer::builder()
+        .shards(1)
+        .max_pending(20)
+        .clock(clock.clone());
+    let timer = Arc::new(
+        builder
+            .executor(|task: Hostile| drop(task))
+            .build()
+            .unwrap(),
+    );
     let cell = Arc::new(OnceLock::new());
     assert!(cell.set(Arc::downgrade(&timer)).is_ok());
     let hostile = |other| {
         let other = Mutex::new(other);
-        TimerEntry::after(MS, Hostile { timer: cell.clone(), other, drops: drops.clone() })
+        TimerEntry::after(
+            MS,
+            Hostile {
+                timer: cell.clone(),
+                other,
+                drops: drops.clone(),
+            },
+        )
     };
     // Dropped by an expiry, by a cancel, by a guard, by a refused add, by shutdown.
     let other = timer.add(hostile(None)).unwrap();
@@ -150,7 +179,12 @@ fn tasks_that_share_a_closure_are_told_apart_by_their_numbers() {
         Arc::new(move |number| seen.lock().unwrap().push(number))
     };
     let add = |number: u64, when: When| {
-        timer.add(TimerEntry::new(when, Task::shared(Arc::clone(&closure), number))).unwrap()
+        timer
+            .add(TimerEntry::new(
+                when,
+                Task::shared(Arc::clone(&closure), number),
+            ))
+            .unwrap()
     };
     add(3, When::After(3 * MS));
     let two = add(2, When::At(timer.now() + 2 * MS));
@@ -159,7 +193,11 @@ fn tasks_that_share_a_closure_are_told_apart_by_their_numbers() {
     clock.advance(5 * MS);
     assert_eq!(timer.advance_clock(Duration::ZERO), 2);
     assert_eq!(*seen.lock().unwrap(), [u64::MAX, 3]);
-    assert_eq!(Arc::strong_count(&closure), 1, "what is over lets go of the closure");
+    assert_eq!(
+        Arc::strong_count(&closure),
+        1,
+        "what is over lets go of the closure"
+    );
 }
 
 /// Gets a batch and a place for what it has taken.
@@ -196,11 +234,18 @@ fn expire_five(takes: Takes) -> (Vec<u32>, Vec<u32>, u64) {
     assert_eq!(timer.advance_clock(Duration::ZERO), 5);
     assert!(timer.is_empty());
     let taken = all_taken.try_iter().collect();
-    (taken, all_refused.try_iter().collect(), timer.stats().panicked)
+    (
+        taken,
+        all_refused.try_iter().collect(),
+        timer.stats().panicked,
+    )
 }
 
 fn take_two(batch: &mut Batch<'_, u32>, taken: &Sender<u32>) {
-    batch.by_ref().take(2).for_each(|id| taken.send(id).expect("the test goes on"));
+    batch
+        .by_ref()
+        .take(2)
+        .for_each(|id| taken.send(id).expect("the test goes on"));
 }
 
 #[test]
@@ -230,7 +275,10 @@ fn after_a_panic_an_executor_gets_the_rest() {
 /// Otherwise the turn would never end.
 #[test]
 fn an_executor_that_panics_and_takes_nothing_is_not_asked_again() {
-    assert_eq!(expire_five(|_, _| panic!("it takes nothing")), (vec![], vec![0, 1, 2, 3, 4], 1));
+    assert_eq!(
+        expire_five(|_, _| panic!("it takes nothing")),
+        (vec![], vec![0, 1, 2, 3, 4], 1)
+    );
 }
 
 /// The first fills the timer up, the second panics, and the third shuts the timer down.
@@ -248,14 +296,20 @@ fn what_an_executor_returns_is_added_again() {
         }
         Some(TimerEntry::after(MS, (id, run + 1)))
     };
-    let builder = Timer::builder().clock(clock.clone()).executor(executor).max_pending(3);
+    let builder = Timer::builder()
+        .clock(clock.clone())
+        .executor(executor)
+        .max_pending(3);
     let timer = builder.build().unwrap();
     own.set(timer.downgrade()).expect("it is set once");
     (0..3).for_each(|id| _ = timer.after(Duration::ZERO, (id, 0)).unwrap());
     for (expires, pending, panicked) in [(3, 6, 0), (3, 5, 1), (2, 0, 1), (0, 0, 1)] {
         assert_eq!(timer.advance_clock(Duration::ZERO), expires);
         let stats = timer.stats();
-        assert_eq!((timer.len(), stats.panicked, stats.refused), (pending, panicked, 0));
+        assert_eq!(
+            (timer.len(), stats.panicked, stats.refused),
+            (pending, panicked, 0)
+        );
         clock.advance(MS);
     }
 }
@@ -268,7 +322,9 @@ fn a_task_may_add_cancel_reschedule_and_advance() {
         let log = Arc::clone(&log);
         move || log.lock().unwrap().push(name)
     };
-    let victim = timer.add(TimerEntry::after(HOUR, logs("cancelled"))).unwrap();
+    let victim = timer
+        .add(TimerEntry::after(HOUR, logs("cancelled")))
+        .unwrap();
     let sooner = timer.add(TimerEntry::after(HOUR, logs("sooner"))).unwrap();
     let later = timer.add(TimerEntry::after(2 * MS, logs("later"))).unwrap();
     let (inner, added) = (timer.clone(), logs("added"));
@@ -305,7 +361,11 @@ fn tasks_that_advance_the_clock_need_no_deep_stack() {
     clock.advance(MS);
     let advance = move || timer.advance_clock(Duration::ZERO);
     let small = std::thread::Builder::new().stack_size(256 << 10);
-    small.spawn(advance).unwrap().join().expect("the stack sufficed");
+    small
+        .spawn(advance)
+        .unwrap()
+        .join()
+        .expect("the stack sufficed");
     assert_eq!(runs.load(Relaxed), 100_000);
 }
 
@@ -314,7 +374,13 @@ fn tasks_that_advance_the_clock_need_no_deep_stack() {
 #[test]
 fn timers_that_advance_each_other_need_no_deep_stack() {
     let clock = ManualClock::new();
-    let build = |_| Timer::builder().shards(1).clock(clock.clone()).build().expect("in range");
+    let build = |_| {
+        Timer::builder()
+            .shards(1)
+            .clock(clock.clone())
+            .build()
+            .expect("in range")
+    };
     let timers: Vec<Timer> = (0..9).map(build).collect();
     let expired = Arc::new(Mutex::new(Vec::new()));
     for (outer, inner) in timers.iter().zip(&timers[1..]) {
@@ -329,8 +395,16 @@ fn timers_that_advance_each_other_need_no_deep_stack() {
     last.after(MS, || ()).unwrap();
     clock.advance(MS);
     assert_eq!(timers[0].advance_clock(Duration::ZERO), 1);
-    assert_eq!(*expired.lock().unwrap(), [0, 1, 1, 1, 1, 1, 1, 1], "the innermost call first");
-    assert_eq!(last.len(), 1, "eight turns were under way, none of them its own");
+    assert_eq!(
+        *expired.lock().unwrap(),
+        [0, 1, 1, 1, 1, 1, 1, 1],
+        "the innermost call first"
+    );
+    assert_eq!(
+        last.len(),
+        1,
+        "eight turns were under way, none of them its own"
+    );
     assert_eq!(last.advance_clock(Duration::ZERO), 1);
 }
 
@@ -342,7 +416,10 @@ fn a_loop_may_expire_a_part_of_what_is_due() {
     let (mut expired, mut calls) = (0, 0);
     while fixture.timer.next_expiration() == Some(fixture.clock.now()) {
         let some = fixture.timer.advance_clock_up_to(Duration::ZERO, 100);
-        assert!((100..228).contains(&some) || expired + some == 1_000, "{some}");
+        assert!(
+            (100..228).contains(&some) || expired + some == 1_000,
+            "{some}"
+        );
         (expired, calls) = (expired + some, calls + 1);
     }
     assert!(expired == 1_000 && calls >= 5, "{expired} in {calls}");
@@ -351,5 +428,9 @@ fn a_loop_may_expire_a_part_of_what_is_due() {
     // Seen to fail: 0 had been reached before anything expired, when a bucket had cascaded.
     fixture.after(crate::HOUR, 1);
     fixture.clock.advance(crate::HOUR);
-    assert_eq!(fixture.timer.advance_clock_up_to(Duration::ZERO, 0), 1, "as many as with 1");
+    assert_eq!(
+        fixture.timer.advance_clock_up_to(Duration::ZERO, 0),
+        1,
+        "as many as with 1"
+    );
 }

@@ -16,7 +16,9 @@ fn numbers(clock: ManualClock, tick: Duration) -> (Timer<u32>, ManualClock, Arc<
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let builder = Timer::builder().clock(clock.clone()).tick(tick);
-    let timer = builder.executor(move |number: u32| sink.lock().unwrap().push(number)).build();
+    let timer = builder
+        .executor(move |number: u32| sink.lock().unwrap().push(number))
+        .build();
     (timer.unwrap(), clock, seen)
 }
 
@@ -47,19 +49,26 @@ fn an_overdue_entry_that_is_extended_comes_in_the_order_of_its_tick() {
 fn what_becomes_due_during_a_turn_comes_with_the_next_and_after_what_was_due() {
     let (clock, seen) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())));
     let (hand, tasks, keys) = (clock.clone(), Arc::clone(&seen), Arc::clone(&seen));
-    let builder = Timer::builder().clock(clock.clone()).executor(move |number: u32| {
-        tasks.lock().unwrap().push(number);
-        hand.advance(100 * MS);
-    });
+    let builder = Timer::builder()
+        .clock(clock.clone())
+        .executor(move |number: u32| {
+            tasks.lock().unwrap().push(number);
+            hand.advance(100 * MS);
+        });
     let timer = builder.build().unwrap();
-    let keyed = KeyedTimer::new(&timer, move |number: u32, ()| keys.lock().unwrap().push(number));
+    let keyed = KeyedTimer::new(&timer, move |number: u32, ()| {
+        keys.lock().unwrap().push(number)
+    });
     timer.after(10 * MS, 1).unwrap();
     timer.after(20 * MS, 2).unwrap();
     // Looked at in the turn's own tick, after the first task.
     keyed.add(3, 10 * MS, ()).unwrap();
     assert!(keyed.touch(&3, 60 * MS));
     clock.advance(10 * MS);
-    assert_eq!([(); 2].map(|()| timer.advance_clock(Duration::ZERO)), [1, 2]);
+    assert_eq!(
+        [(); 2].map(|()| timer.advance_clock(Duration::ZERO)),
+        [1, 2]
+    );
     assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
 }
 
@@ -67,7 +76,11 @@ fn what_becomes_due_during_a_turn_comes_with_the_next_and_after_what_was_due() {
 #[test]
 fn a_task_may_ask_what_is_next_while_its_tick_is_flushed() {
     let clock = ManualClock::new();
-    let timer = Timer::builder().clock(clock.clone()).shards(1).build().unwrap();
+    let timer = Timer::builder()
+        .clock(clock.clone())
+        .shards(1)
+        .build()
+        .unwrap();
     let asks = timer.downgrade();
     for _ in 0..300 {
         let asks = asks.clone();
@@ -92,7 +105,11 @@ fn a_reschedule_to_now_postpones_nothing() {
         let timeout = timer.after(tick / 2, 1).unwrap();
         clock.advance(tick / 2);
         assert!(timeout.reschedule(Duration::ZERO));
-        assert_eq!(timer.advance_clock(Duration::ZERO), 1, "as what is added for now");
+        assert_eq!(
+            timer.advance_clock(Duration::ZERO),
+            1,
+            "as what is added for now"
+        );
         let far = timer.after(DAY, 2).unwrap();
         timer.after(Duration::ZERO, 3).unwrap();
         assert!(far.reschedule(Duration::ZERO));
@@ -126,7 +143,9 @@ fn a_task_can_stop_one_of_a_later_tick_whatever_the_seed() {
             .unwrap();
         let late = |name: u32, delay| {
             let seen = Arc::clone(&seen);
-            timer.after(delay, move || seen.lock().unwrap().push(name)).unwrap()
+            timer
+                .after(delay, move || seen.lock().unwrap().push(name))
+                .unwrap()
         };
         let all = [late(1, 2 * MS), late(2, 3_600 * S), late(3, 2 * MS)];
         assert!(handles.set(all).is_ok());
@@ -262,7 +281,11 @@ fn an_early_cascade_keeps_nothing_waiting_that_has_become_due() {
     clock.readings_left.store(9, SeqCst);
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     assert_eq!(*seen.lock().unwrap(), [2]);
-    assert!((1..9_000).contains(&timer.stats().cascaded), "{}", timer.stats());
+    assert!(
+        (1..9_000).contains(&timer.stats().cascaded),
+        "{}",
+        timer.stats()
+    );
 }
 
 /// Seen to fail: the turn ended at the early cascade of another shard.

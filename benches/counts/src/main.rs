@@ -63,8 +63,14 @@ fn main() -> ExitCode {
 
 /// Counts, and prints, writes or checks the counts. Returns whether no count has risen.
 fn count(options: &Options) -> Result<bool, Box<dyn Error>> {
-    let all = if options.only.is_empty() { Work::value_variants() } else { &options.only };
-    let counts = all.iter().map(|&work| Ok((work.name(), report::count(work)?)));
+    let all = if options.only.is_empty() {
+        Work::value_variants()
+    } else {
+        &options.only
+    };
+    let counts = all
+        .iter()
+        .map(|&work| Ok((work.name(), report::count(work)?)));
     let report = Report::new(counts.collect::<Result<_, Box<dyn Error>>>()?);
     report.print()?;
     if options.write {

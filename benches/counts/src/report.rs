@@ -47,24 +47,43 @@ fn baseline() -> Result<Baseline, Box<dyn Error>> {
 /// Returns the profile that this program was built with: cargo names the folder by it.
 fn profile() -> Result<String, Box<dyn Error>> {
     let program = env::current_exe()?;
-    let folder = program.parent().and_then(Path::file_name).and_then(OsStr::to_str);
-    Ok(folder.ok_or("the program is in no folder of cargo's")?.to_owned())
+    let folder = program
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(OsStr::to_str);
+    Ok(folder
+        .ok_or("the program is in no folder of cargo's")?
+        .to_owned())
 }
 
 impl Report {
     pub fn new(works: BTreeMap<String, Counts>) -> Self {
-        Report { built_by: env!("BUILT_BY").to_owned(), works }
+        Report {
+            built_by: env!("BUILT_BY").to_owned(),
+            works,
+        }
     }
 
     pub fn write(self) -> Result<(), Box<dyn Error>> {
         let mut baseline = baseline()?;
         baseline.insert(profile()?, self);
-        Ok(fs::write(BASELINE, serde_json::to_string_pretty(&baseline)? + "\n")?)
+        Ok(fs::write(
+            BASELINE,
+            serde_json::to_string_pretty(&baseline)? + "\n",
+        )?)
     }
 
     pub fn print(&self) -> Result<(), Box<dyn Error>> {
         println!("| work | instructions | locked | misses |\n|---|---|---|---|");
-        for (work, Counts { instructions, locked, misses }) in &self.works {
+        for (
+            work,
+            Counts {
+                instructions,
+                locked,
+                misses,
+            },
+        ) in &self.works
+        {
             println!("| {work} | {instructions:.1} | {locked:.2} | {misses:.2} |");
         }
         println!("\nper operation; profile {}; {}", profile()?, self.built_by);
@@ -84,7 +103,9 @@ impl Report {
         let mut constant = true;
         for [few, many] in GROWTH {
             // Not there if only some works are counted.
-            let [Some(a), Some(b)] = [few, many].map(|work| self.works.get(work)) else { continue };
+            let [Some(a), Some(b)] = [few, many].map(|work| self.works.get(work)) else {
+                continue;
+            };
             let times = b.instructions / a.instructions;
             if times > GROWS {
                 println!("GROWS: {many} takes {times:.2} times the instructions of {few}");
@@ -96,7 +117,10 @@ impl Report {
 
     fn holds(&self, baseline: &Report) -> bool {
         if self.built_by != baseline.built_by {
-            println!("Not compared: {} made the baseline; {WRITE} renews it.", baseline.built_by);
+            println!(
+                "Not compared: {} made the baseline; {WRITE} renews it.",
+                baseline.built_by
+            );
             return true;
         }
         let (mut rises, mut falls) = (Vec::new(), Vec::new());
@@ -106,7 +130,12 @@ impl Report {
                 continue;
             };
             for (what, margin, before, now) in [
-                ("instructions", MARGIN, before.instructions, now.instructions),
+                (
+                    "instructions",
+                    MARGIN,
+                    before.instructions,
+                    now.instructions,
+                ),
                 ("locked instructions", MARGIN, before.locked, now.locked),
                 ("misses", MARGIN_OF_MISSES, before.misses, now.misses),
             ] {
@@ -121,7 +150,10 @@ impl Report {
             }
         }
         if !falls.is_empty() {
-            println!("Fell; the baseline should know ({WRITE}):\n  {}", falls.join("\n  "));
+            println!(
+                "Fell; the baseline should know ({WRITE}):\n  {}",
+                falls.join("\n  ")
+            );
         }
         if !rises.is_empty() {
             println!("ROSE:\n  {}", rises.join("\n  "));
@@ -136,7 +168,11 @@ pub fn count(work: Work) -> Result<Counts, Box<dyn Error>> {
     // Shards, and tables with them, are as many as there are cores: one, on every machine.
     let output = Command::new("taskset")
         .args(["--cpu-list", &first_core()?])
-        .args(["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args([
+            "valgrind",
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+        ])
         // Bus events are locked instructions, `xchg` with memory included.
         .args(["--collect-bus=yes", "--cache-sim=yes"])
         // Bytes, ways and bytes of a line; unless they are given, they are this machine's.
@@ -157,22 +193,36 @@ pub fn count(work: Work) -> Result<Counts, Box<dyn Error>> {
 
 /// Returns what callgrind has printed, per operation.
 fn counted(printed: &str, operations: u64) -> Option<Counts> {
-    let after = |name| printed.lines().find_map(|line| Some(line.split_once(name)?.1.split(' ')));
+    let after = |name| {
+        printed
+            .lines()
+            .find_map(|line| Some(line.split_once(name)?.1.split(' ')))
+    };
     let totals: BTreeMap<_, _> = after("Events    : ")?.zip(after("Collected : ")?).collect();
     let per = |events: &[&str]| {
-        let totals = events.iter().map(|event| totals.get(event)?.parse::<f64>().ok());
+        let totals = events
+            .iter()
+            .map(|event| totals.get(event)?.parse::<f64>().ok());
         Some((totals.sum::<Option<f64>>()? / operations as f64 * 100.0).round() / 100.0)
     };
     let (instructions, locked) = (per(&["Ir"])?, per(&["Ge"])?);
-    Some(Counts { instructions, locked, misses: per(&["DLmr", "DLmw"])? })
+    Some(Counts {
+        instructions,
+        locked,
+        misses: per(&["DLmr", "DLmw"])?,
+    })
 }
 
 /// Returns the first core that this process may use.
 fn first_core() -> Result<String, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let first = list.and_then(|list| list.trim().split([',', '-']).next());
-    Ok(first.ok_or("Linux did not say which cores may be used")?.to_owned())
+    Ok(first
+        .ok_or("Linux did not say which cores may be used")?
+        .to_owned())
 }
 
 #[cfg(test)]
@@ -180,8 +230,19 @@ mod tests {
     use super::*;
 
     fn report(built_by: &str, instructions: f64, locked: f64, misses: f64) -> Report {
-        let works = [("W1".to_owned(), Counts { instructions, locked, misses })].into();
-        Report { built_by: built_by.to_owned(), works }
+        let works = [(
+            "W1".to_owned(),
+            Counts {
+                instructions,
+                locked,
+                misses,
+            },
+        )]
+        .into();
+        Report {
+            built_by: built_by.to_owned(),
+            works,
+        }
     }
 
     #[test]
@@ -199,9 +260,16 @@ mod tests {
             ("b", 999.0, 9.0, 9.0, true),
         ] {
             let now = report(built_by, instructions, locked, misses);
-            assert_eq!(now.holds(&baseline), holds, "{built_by} {instructions} {locked} {misses}");
+            assert_eq!(
+                now.holds(&baseline),
+                holds,
+                "{built_by} {instructions} {locked} {misses}"
+            );
         }
-        let missing = Report { works: BTreeMap::new(), ..report("a", 0.0, 0.0, 0.0) };
+        let missing = Report {
+            works: BTreeMap::new(),
+            ..report("a", 0.0, 0.0, 0.0)
+        };
         assert!(!report("a", 500.0, 4.0, 0.5).holds(&missing));
     }
 
@@ -209,9 +277,20 @@ mod tests {
     fn what_grows_with_the_number_of_timers_fails() {
         let holds = |many: f64| {
             let [few, many] = [("W2_10k", 500.0), ("W2_1M", many)].map(|(work, instructions)| {
-                (work.to_owned(), Counts { instructions, locked: 4.0, misses: 0.5 })
+                (
+                    work.to_owned(),
+                    Counts {
+                        instructions,
+                        locked: 4.0,
+                        misses: 0.5,
+                    },
+                )
             });
-            Report { built_by: "a".to_owned(), works: [few, many].into() }.is_constant()
+            Report {
+                built_by: "a".to_owned(),
+                works: [few, many].into(),
+            }
+            .is_constant()
         };
         assert!(holds(549.0) && !holds(551.0));
     }

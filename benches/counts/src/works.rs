@@ -61,7 +61,10 @@ pub enum Work {
 
 impl Work {
     pub fn name(self) -> String {
-        self.to_possible_value().expect("none is skipped").get_name().to_owned()
+        self.to_possible_value()
+            .expect("none is skipped")
+            .get_name()
+            .to_owned()
     }
 
     /// Returns how often the work is done: less often than in the peers' benchmark, because a model
@@ -116,7 +119,10 @@ fn cancel_newest(pairs: u64) {
     let mut far = |contender: &Tickwheel| contender.deadline(30_000 + random.below(30_000));
     let deadlines: Vec<_> = (0..LIVE + pairs).map(|_| far(&contender)).collect();
     let (live, new) = deadlines.split_at(LIVE as usize);
-    let handles: Vec<_> = live.iter().map(|&deadline| contender.add(deadline, 0)).collect();
+    let handles: Vec<_> = live
+        .iter()
+        .map(|&deadline| contender.add(deadline, 0))
+        .collect();
     measured(|| {
         for &deadline in new {
             let handle = contender.add(deadline, 0);
@@ -145,7 +151,11 @@ fn expire_keys(count: u64) {
             timer.advance_clock(Duration::ZERO);
         }
     });
-    assert_eq!(expired.load(Ordering::Relaxed), count, "each has expired once");
+    assert_eq!(
+        expired.load(Ordering::Relaxed),
+        count,
+        "each has expired once"
+    );
 }
 
 /// Does S1 of the peers' benchmark, where one other sleep waits, too.
@@ -156,7 +166,11 @@ fn sleep(count: u64) {
     assert!(before.as_mut().poll(&mut context).is_pending());
     measured(|| {
         for _ in 0..count {
-            assert!(pin!(timer.sleep(black_box(DELAY))).poll(&mut context).is_pending());
+            assert!(
+                pin!(timer.sleep(black_box(DELAY)))
+                    .poll(&mut context)
+                    .is_pending()
+            );
         }
     });
 }
@@ -176,7 +190,11 @@ fn sleep_on_tokio(count: u64) {
         assert!(before.as_mut().poll(context).is_pending());
         measured(|| {
             for _ in 0..count {
-                assert!(pin!(tokio::time::sleep(black_box(DELAY))).poll(context).is_pending());
+                assert!(
+                    pin!(tokio::time::sleep(black_box(DELAY)))
+                        .poll(context)
+                        .is_pending()
+                );
             }
         });
         Poll::Ready(())
@@ -212,7 +230,11 @@ impl Keyed for FixedKeys {
     fn new() -> Self {
         let (timer, clock) = timer();
         let keyed = KeyedTimer::with_hasher(&timer, Fixed::default(), |_, _| ());
-        FixedKeys { timer, keyed, start: clock.now() }
+        FixedKeys {
+            timer,
+            keyed,
+            start: clock.now(),
+        }
     }
 
     fn deadline(&self, after: Duration) -> Instant {

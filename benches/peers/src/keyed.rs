@@ -96,7 +96,12 @@ fn plan<K: Keyed>(keyed: &K, keys: u64, steps: u64) -> Vec<Step<K>> {
     let mut random = Random::new();
     let step = |oldest| {
         let touched = oldest + 1 + random.below(keys);
-        (oldest, touched, soonest(keyed, &mut random), later(keyed, oldest, steps))
+        (
+            oldest,
+            touched,
+            soonest(keyed, &mut random),
+            later(keyed, oldest, steps),
+        )
     };
     (0..steps).map(step).collect()
 }
@@ -119,8 +124,16 @@ async fn churn_alone<K: Keyed>(keys: u64, steps: u64) -> f64 {
     }
     let step = nanos_per(started, steps);
     assert_eq!(keyed.len() as u64, keys, "as many timers as keys");
-    assert_eq!(done, 2 * steps, "each new key was absent, each touched one was there");
-    assert_eq!(sum, (0..steps).map(task_of).sum::<u64>(), "each was given its own task back");
+    assert_eq!(
+        done,
+        2 * steps,
+        "each new key was absent, each touched one was there"
+    );
+    assert_eq!(
+        sum,
+        (0..steps).map(task_of).sum::<u64>(),
+        "each was given its own task back"
+    );
     step
 }
 
@@ -146,7 +159,9 @@ fn touch_each<K: Keyed>(threads: usize, moves: u64, clones: impl Fn(K) -> Vec<K>
 async fn touch_one<K: Keyed>(mut keyed: K, seed: u64, moves: u64, barrier: Arc<Barrier>) -> f64 {
     let mut random = Random::new();
     (0..seed).for_each(|_| _ = random.below(2));
-    let all: Vec<_> = (0..moves).map(|n| (random.below(KEYS), later(&keyed, n, moves))).collect();
+    let all: Vec<_> = (0..moves)
+        .map(|n| (random.below(KEYS), later(&keyed, n, moves)))
+        .collect();
     let mut touched = 0;
     barrier.wait();
     let started = Instant::now();
@@ -186,8 +201,13 @@ impl Runner for Threads {
             Poll::Ready(output) => output,
             Poll::Pending => panic!("the work waits"),
         };
-        let running: Vec<_> =
-            works.into_iter().map(|work| thread::spawn(move || poll(work))).collect();
-        running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        let running: Vec<_> = works
+            .into_iter()
+            .map(|work| thread::spawn(move || poll(work)))
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .collect()
     }
 }

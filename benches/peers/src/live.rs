@@ -13,19 +13,28 @@ use tickwheel::{Timer, TimerEntry};
 /// Measures the wake-ups of the reaper, and its processor time in milliseconds, while 1 M timers
 /// are at least an hour away.
 pub fn idle(seconds: u64) -> (f64, f64) {
-    let timer: Timer<u64> = Timer::builder().name("w7").executor(|_| ()).start().expect("a thread");
+    let timer: Timer<u64> = Timer::builder()
+        .name("w7")
+        .executor(|_| ())
+        .start()
+        .expect("a thread");
     let start = Instant::now();
     let mut random = Random::new();
     for task in 0..1_000_000 {
         let deadline =
             start + Duration::from_secs(3_600) + Duration::from_millis(random.below(3_600_000));
-        timer.add(TimerEntry::at(deadline, task)).expect("there is no limit");
+        timer
+            .add(TimerEntry::at(deadline, task))
+            .expect("there is no limit");
     }
     thread::sleep(Duration::from_millis(100));
     let reaper = Thread::named("w7").expect("it runs");
     let (cpu, wakeups) = (reaper.cpu_ms(), timer.stats().wakeups);
     thread::sleep(Duration::from_secs(seconds));
-    ((timer.stats().wakeups - wakeups) as f64, reaper.cpu_ms() - cpu)
+    (
+        (timer.stats().wakeups - wakeups) as f64,
+        reaper.cpu_ms() - cpu,
+    )
 }
 
 /// A thread of this process, as Linux counts what it does.
@@ -33,7 +42,10 @@ pub struct Thread(PathBuf);
 
 impl Thread {
     pub fn named(name: &str) -> Option<Self> {
-        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let tasks = fs::read_dir("/proc/self/task")
+            .into_iter()
+            .flatten()
+            .flatten();
         let is_named = |task: &PathBuf| {
             fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
         };
@@ -42,15 +54,21 @@ impl Thread {
 
     pub fn cpu_ms(&self) -> f64 {
         let schedstat = fs::read_to_string(self.0.join("schedstat")).expect("it runs");
-        let ns = schedstat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+        let ns = schedstat
+            .split(' ')
+            .next()
+            .and_then(|ns| ns.parse::<f64>().ok());
         ns.expect("a number") / 1e6
     }
 
     /// Returns how often it has gone to sleep, and so has woken up again.
     pub fn wakeups(&self) -> f64 {
         let status = fs::read_to_string(self.0.join("status")).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.and_then(|count| count.trim().parse().ok()).expect("a number")
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.and_then(|count| count.trim().parse().ok())
+            .expect("a number")
     }
 }
 
@@ -67,7 +85,9 @@ pub fn lateness(tick: Duration, count: u64, seconds: u64) -> Lateness {
     let start = Instant::now() + Duration::from_millis(200);
     for _ in 0..count {
         let deadline = start + Duration::from_nanos(random.below(seconds * 1_000_000_000));
-        timer.add(TimerEntry::at(deadline, deadline)).expect("there is no limit");
+        timer
+            .add(TimerEntry::at(deadline, deadline))
+            .expect("there is no limit");
     }
     let last = start + Duration::from_secs(seconds) + Duration::from_millis(100);
     thread::sleep(last.saturating_duration_since(Instant::now()));
@@ -99,29 +119,41 @@ pub fn cascade(load: u64) -> (f64, f64) {
     let mut random = Random::new();
     for _ in 0..load {
         let deadline = bucket + Duration::from_micros(1 + random.below(200_000));
-        timer.add(TimerEntry::at(deadline, None)).expect("there is no limit");
+        timer
+            .add(TimerEntry::at(deadline, None))
+            .expect("there is no limit");
     }
     let begin = bucket - Duration::from_millis(400);
     let end = bucket - Duration::from_millis(5);
     for ms in 0..390 {
         let deadline = begin + Duration::from_millis(ms);
-        timer.add(TimerEntry::at(deadline, Some(deadline))).expect("there is no limit");
+        timer
+            .add(TimerEntry::at(deadline, Some(deadline)))
+            .expect("there is no limit");
     }
     thread::sleep(begin.saturating_duration_since(Instant::now()));
     let far = start + Duration::from_secs(60);
     let mut longest = Duration::ZERO;
     let mut before = Instant::now();
     while before < end {
-        let timeout = timer.add(TimerEntry::at(far, None)).expect("there is no limit");
+        let timeout = timer
+            .add(TimerEntry::at(far, None))
+            .expect("there is no limit");
         assert!(timeout.cancel().is_cancelled());
         let after = Instant::now();
         longest = longest.max(after - before);
         before = after;
     }
     let cascaded = timer.stats().cascaded;
-    assert!(cascaded >= load, "the bucket cascades while the loop runs: {cascaded}");
+    assert!(
+        cascaded >= load,
+        "the bucket cascades while the loop runs: {cascaded}"
+    );
     let worst = *worst.lock().expect("no panic");
-    (longest.as_nanos() as f64 / 1e3, worst.as_nanos() as f64 / 1e3)
+    (
+        longest.as_nanos() as f64 / 1e3,
+        worst.as_nanos() as f64 / 1e3,
+    )
 }
 
 /// Measures the median lateness, in microseconds, of timers of 3 ms while four threads `ask`
@@ -143,7 +175,9 @@ pub fn asked(timers: u32, ask: fn(&Timer, &Timer)) -> f64 {
         for _ in 0..timers {
             let record = recorder.clone();
             let deadline = Instant::now() + DELAY;
-            timer.at(deadline, move || record.record(deadline)).expect("there is no limit");
+            timer
+                .at(deadline, move || record.record(deadline))
+                .expect("there is no limit");
             thread::sleep(DELAY);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -183,7 +217,10 @@ impl Recorder {
         let mut records = self.lock();
         records.early += u64::from(now < deadline);
         let late = now.saturating_duration_since(deadline);
-        records.late.record(late.as_nanos() as u64).expect("it grows");
+        records
+            .late
+            .record(late.as_nanos() as u64)
+            .expect("it grows");
     }
 
     pub fn count(&self) -> u64 {
@@ -194,7 +231,13 @@ impl Recorder {
         let Records { late, early } = &*self.lock();
         let at = |quantile| late.value_at_quantile(quantile) as f64 / 1e3;
         let max = late.max() as f64 / 1e3;
-        Lateness { p50: at(0.5), p99: at(0.99), p999: at(0.999), max, early: *early as f64 }
+        Lateness {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max,
+            early: *early as f64,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Records> {

@@ -57,7 +57,11 @@ struct Bench {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 7 });
-    let mut bench = Bench { options, samples: Samples::default(), round: 0 };
+    let mut bench = Bench {
+        options,
+        samples: Samples::default(),
+        round: 0,
+    };
     let mut failed = 0;
     for (name, part) in PARTS {
         for round in 1..=rounds {
@@ -74,7 +78,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     if bench.options.json {
         bench.samples.print_json()?;
     }
-    if failed > 0 { Err(format!("{failed} rounds of a part failed").into()) } else { Ok(()) }
+    if failed > 0 {
+        Err(format!("{failed} rounds of a part failed").into())
+    } else {
+        Ok(())
+    }
 }
 
 /// What is measured and printed by itself, in each round.
@@ -178,9 +186,11 @@ impl Bench {
             self.ns("W4", who, add + expire);
         }
         if self.wants("W6") && self.round == 1 {
-            self.samples.add("W6_1M", who, "bytes", memory::per_timer::<C>(M));
+            self.samples
+                .add("W6_1M", who, "bytes", memory::per_timer::<C>(M));
             if !self.options.quick {
-                self.samples.add("W6_10M", who, "bytes", memory::per_timer::<C>(10 * M));
+                self.samples
+                    .add("W6_10M", who, "bytes", memory::per_timer::<C>(10 * M));
             }
         }
     }
@@ -223,7 +233,11 @@ impl Bench {
     }
 
     fn memory(&mut self) {
-        let count = if self.options.quick { 1_000_000 } else { 10_000_000 };
+        let count = if self.options.quick {
+            1_000_000
+        } else {
+            10_000_000
+        };
         self.ours("W6_churn", "x live", memory::after_churn(count));
         self.ours("W6_burst", "x start", memory::after_burst(count));
     }
@@ -239,7 +253,11 @@ impl Bench {
             self.ours("P_small", "ns", operations::small_batches());
         }
         if self.wants("P_expire") {
-            self.ours("P_expire", "ns", operations::expire_operations(self.count()));
+            self.ours(
+                "P_expire",
+                "ns",
+                operations::expire_operations(self.count()),
+            );
         }
         if self.wants("K_expire") {
             self.ours("K_expire", "ns", operations::expire_keys(self.count()));
@@ -253,7 +271,11 @@ impl Bench {
             let (bytes, left) = memory::per_operation(1_000_000);
             self.ours("P_memory", "bytes", bytes);
             self.ours("P_left", "KiB", left / 1024.0);
-            self.ours("P_memory_lone", "bytes", memory::per_lone_operation(1_000_000));
+            self.ours(
+                "P_memory_lone",
+                "bytes",
+                memory::per_lone_operation(1_000_000),
+            );
         }
     }
 
@@ -292,9 +314,21 @@ impl Bench {
         }
         if self.wants("X3") {
             let timers = if quick { 100 } else { 500 };
-            self.ours("X3_is_shutdown", "us", live::asked(timers, |own, _| _ = own.is_shutdown()));
-            self.ours("X3_stats", "us", live::asked(timers, |own, _| _ = own.stats()));
-            self.ours("X3_others_stats", "us", live::asked(timers, |_, other| _ = other.stats()));
+            self.ours(
+                "X3_is_shutdown",
+                "us",
+                live::asked(timers, |own, _| _ = own.is_shutdown()),
+            );
+            self.ours(
+                "X3_stats",
+                "us",
+                live::asked(timers, |own, _| _ = own.stats()),
+            );
+            self.ours(
+                "X3_others_stats",
+                "us",
+                live::asked(timers, |_, other| _ = other.stats()),
+            );
         }
     }
 }

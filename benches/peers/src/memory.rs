@@ -68,7 +68,9 @@ pub fn after_burst(count: u64) -> f64 {
         let deadline = contender.deadline(30_000 + random.below(30_000));
         burst.push(contender.add(deadline, task));
     }
-    burst.drain(..).for_each(|handle| assert!(contender.cancel(handle)));
+    burst
+        .drain(..)
+        .for_each(|handle| assert!(contender.cancel(handle)));
     (allocated() - before) / start
 }
 
@@ -89,7 +91,9 @@ impl DelayedOperation for Operation {
 pub fn per_key(count: u64) -> f64 {
     let mut random = Random::new();
     let before = allocated();
-    let timer = Timer::builder().build().expect("the options are in their ranges");
+    let timer = Timer::builder()
+        .build()
+        .expect("the options are in their ranges");
     let keyed = KeyedTimer::new(&timer, |_: u64, _: u64| ());
     for key in 0..count {
         let timeout = Duration::from_millis(3_600_000 + random.below(1_800_000));
@@ -115,7 +119,9 @@ fn watch_and_complete(count: u64, keys: u64, mut pair: impl FnMut(u64) -> [u64; 
     static HELD: AtomicBool = AtomicBool::new(false);
     HELD.store(false, Ordering::Relaxed);
     let before = allocated();
-    let timer = Timer::builder().build().expect("the options are in their ranges");
+    let timer = Timer::builder()
+        .build()
+        .expect("the options are in their ranges");
     let purgatory = Purgatory::new(&timer);
     for number in 0..count {
         let pair = pair(number);
@@ -125,7 +131,9 @@ fn watch_and_complete(count: u64, keys: u64, mut pair: impl FnMut(u64) -> [u64; 
     }
     let bytes = (allocated() - before) / count as f64;
     HELD.store(true, Ordering::Relaxed);
-    let completed: usize = (0..keys).map(|key| purgatory.check_and_complete(&key)).sum();
+    let completed: usize = (0..keys)
+        .map(|key| purgatory.check_and_complete(&key))
+        .sum();
     assert_eq!(completed as u64, count);
     (bytes, allocated() - before)
 }

@@ -92,7 +92,10 @@ fn on_each(threads: u64, work: impl Fn(u64) -> usize + Sync) -> usize {
     thread::scope(|scope| {
         let spawn = |thread| scope.spawn(move || measured(|| work(thread)));
         let running: Vec<_> = (0..threads).map(spawn).collect();
-        running.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+        running
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"))
+            .sum()
     })
 }
 

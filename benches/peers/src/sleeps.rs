@@ -76,7 +76,9 @@ pub fn churn<S: Sleeper>(threads: u64, count: u64) -> f64 {
     thread::scope(|scope| {
         let spawn = |_| scope.spawn(|| sleeper.within(work));
         let running: Vec<_> = (0..threads).map(spawn).collect();
-        let each = running.into_iter().map(|thread| thread.join().expect("no panic"));
+        let each = running
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
         each.sum::<f64>() / threads as f64
     })
 }
@@ -108,12 +110,20 @@ pub fn crowd<S: Sleeper>(count: u64, seconds: u64) -> Crowd {
         }
         thread::sleep(SETTLE);
         let bytes = (allocated() - start - boxes) / count as f64;
-        assert!(Arc::strong_count(&never_woken) as u64 > count, "each holds the waker");
+        assert!(
+            Arc::strong_count(&never_woken) as u64 > count,
+            "each holds the waker"
+        );
         let thread = Thread::named(S::THREAD).expect("it runs");
         let before = (thread.wakeups(), thread.cpu_ms());
         thread::sleep(Duration::from_secs(seconds));
         let (wakeups, cpu_ms) = (thread.wakeups() - before.0, thread.cpu_ms() - before.1);
-        Crowd { future_bytes, bytes, wakeups, cpu_ms }
+        Crowd {
+            future_bytes,
+            bytes,
+            wakeups,
+            cpu_ms,
+        }
     })
 }
 
@@ -202,7 +212,11 @@ impl Bench {
 
     /// Returns how often keyed timers and sleeps do their work, and how many expire.
     pub fn count(&self) -> u64 {
-        if self.options.quick { 200_000 } else { 1_000_000 }
+        if self.options.quick {
+            200_000
+        } else {
+            1_000_000
+        }
     }
 }
 
@@ -211,7 +225,10 @@ pub struct Tokio(Runtime);
 
 impl Runner for Tokio {
     fn new(threads: usize) -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_time().build();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_time()
+            .build();
         Tokio(runtime.expect("a runtime"))
     }
 
@@ -220,6 +237,9 @@ impl Runner for Tokio {
         W: Future<Output: Send> + Send + 'static,
     {
         let running: Vec<_> = works.into_iter().map(|work| self.0.spawn(work)).collect();
-        running.into_iter().map(|task| self.0.block_on(task).expect("no panic")).collect()
+        running
+            .into_iter()
+            .map(|task| self.0.block_on(task).expect("no panic"))
+            .collect()
     }
 }

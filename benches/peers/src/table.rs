@@ -27,7 +27,12 @@ struct Report<'a> {
 /// Returns the contenders that take part in a work.
 fn columns(work: &str) -> &'static [&'static str] {
     match work.as_bytes() {
-        [b'K', ..] => &["tickwheel", "KeyedQueue", "DelayQueue + map", "tokio tasks + dashmap"],
+        [b'K', ..] => &[
+            "tickwheel",
+            "KeyedQueue",
+            "DelayQueue + map",
+            "tokio tasks + dashmap",
+        ],
         [b'S', ..] => &[
             "tickwheel",
             "tokio sleep",
@@ -55,7 +60,10 @@ impl Samples {
         if !self.order.iter().any(|(seen, _)| seen == work) {
             self.order.push((work.to_owned(), unit));
         }
-        self.values.entry((work.to_owned(), who)).or_default().push(value);
+        self.values
+            .entry((work.to_owned(), who))
+            .or_default()
+            .push(value);
     }
 
     /// Returns the median of each.
@@ -67,7 +75,12 @@ impl Samples {
                     let mut values = values.clone();
                     values.sort_by(f64::total_cmp);
                     let value = (values[values.len() / 2] * 100.0).round() / 100.0 + 0.0; // Not -0.
-                    rows.push(Row { work: work.clone(), who, value, unit });
+                    rows.push(Row {
+                        work: work.clone(),
+                        who,
+                        value,
+                        unit,
+                    });
                 }
             }
         }

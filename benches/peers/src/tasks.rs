@@ -58,7 +58,9 @@ fn churn<S: TaskSleeper>(workers: u64, count: u64) -> f64 {
         }))
     };
     let tasks: Vec<_> = (0..workers).map(spawn).collect();
-    let each = tasks.into_iter().map(|task| runtime.block_on(task).expect("no panic"));
+    let each = tasks
+        .into_iter()
+        .map(|task| runtime.block_on(task).expect("no panic"));
     each.sum::<f64>() / workers as f64
 }
 

@@ -75,7 +75,9 @@ impl Shared for Live {
     }
 
     fn add(&self, deadline: Instant, task: u64) -> Timeout<u64> {
-        self.timer.add(TimerEntry::at(deadline, task)).expect("there is no limit")
+        self.timer
+            .add(TimerEntry::at(deadline, task))
+            .expect("there is no limit")
     }
 
     fn cancel(&self, handle: Timeout<u64>) -> bool {
@@ -88,7 +90,10 @@ impl Driven for Live {
 
     fn start(origin: Instant, run: impl Fn(u64) + Send + Sync + 'static) -> Self {
         let timer = Timer::builder().executor(run).start().expect("a thread");
-        Live { start: origin, timer }
+        Live {
+            start: origin,
+            timer,
+        }
     }
 
     fn add(&self, due: u64) -> Timeout<u64> {
@@ -105,7 +110,9 @@ fn deadlines<S: Shared>(shared: &S, seed: u64, count: u64) -> Vec<S::Deadline> {
     for _ in 0..seed {
         random.below(2);
     }
-    (0..count).map(|_| shared.deadline(60_000 + random.below(30_000))).collect()
+    (0..count)
+        .map(|_| shared.deadline(60_000 + random.below(30_000)))
+        .collect()
 }
 
 /// Runs W2 with 100 k outstanding on each of `threads` threads. Returns nanoseconds per pair and
@@ -117,8 +124,10 @@ pub fn churn<S: Shared>(threads: u64) -> f64 {
         let (shared, barrier) = (Arc::clone(&shared), Arc::clone(&barrier));
         thread::spawn(move || {
             let first = deadlines(&*shared, n, OUTSTANDING);
-            let mut handles: VecDeque<_> =
-                first.into_iter().map(|deadline| shared.add(deadline, n)).collect();
+            let mut handles: VecDeque<_> = first
+                .into_iter()
+                .map(|deadline| shared.add(deadline, n))
+                .collect();
             let more = deadlines(&*shared, n + 9, PAIRS);
             barrier.wait();
             let started = Instant::now();
@@ -131,7 +140,10 @@ pub fn churn<S: Shared>(threads: u64) -> f64 {
         })
     };
     let running: Vec<_> = (0..threads).map(run).collect();
-    let sum: f64 = running.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+    let sum: f64 = running
+        .into_iter()
+        .map(|thread| thread.join().expect("no panic"))
+        .sum();
     sum / threads as f64
 }
 
@@ -146,7 +158,10 @@ pub fn cross<S: Shared>() -> f64 {
         let (shared, barrier) = (Arc::clone(&shared), Arc::clone(&barrier));
         thread::spawn(move || {
             let add = |deadlines: &[S::Deadline]| {
-                deadlines.iter().map(|deadline| shared.add(*deadline, n)).collect()
+                deadlines
+                    .iter()
+                    .map(|deadline| shared.add(*deadline, n))
+                    .collect()
             };
             for batch in deadlines(&*shared, n, OUTSTANDING).chunks(BATCH as usize) {
                 to_other.send(add(batch)).expect("the other one lives");
@@ -157,7 +172,9 @@ pub fn cross<S: Shared>() -> f64 {
             for batch in more.chunks(BATCH as usize) {
                 to_other.send(add(batch)).expect("the other one lives");
                 let handles: Vec<S::Handle> = from_other.recv().expect("the other one lives");
-                handles.into_iter().for_each(|handle| assert!(shared.cancel(handle)));
+                handles
+                    .into_iter()
+                    .for_each(|handle| assert!(shared.cancel(handle)));
             }
             let pair = nanos_per(started, PAIRS);
             barrier.wait(); // Neither channel closes while the other thread still uses it.
@@ -227,16 +244,26 @@ pub fn load<D: Driven>(adders: u64, time: Duration) -> Load {
     let running: Vec<_> = (0..adders).map(start).collect();
     barrier.wait();
     let bare_sleep = bare_sleep(MILLISECOND, time);
-    let tallies: Vec<Tally> =
-        running.into_iter().map(|adder| adder.join().expect("no panic")).collect();
+    let tallies: Vec<Tally> = running
+        .into_iter()
+        .map(|adder| adder.join().expect("no panic"))
+        .collect();
     let shorts: u64 = tallies.iter().map(|tally| tally.shorts).sum();
     let give_up = Instant::now() + PATIENCE;
     while recorder.count() < shorts && Instant::now() < give_up {
         thread::sleep(MILLISECOND);
     }
     drop(timer); // And with it the thread: nothing runs any more.
-    assert_eq!(recorder.count(), shorts, "each short timer has expired, and nothing else");
-    let longest_add = tallies.iter().map(|tally| tally.longest_add).max().unwrap_or_default();
+    assert_eq!(
+        recorder.count(),
+        shorts,
+        "each short timer has expired, and nothing else"
+    );
+    let longest_add = tallies
+        .iter()
+        .map(|tally| tally.longest_add)
+        .max()
+        .unwrap_or_default();
     Load {
         lateness: recorder.lateness(),
         bare_sleep,
@@ -258,7 +285,13 @@ impl<'a, D: Driven> Adder<'a, D> {
     fn new(timer: &'a D, origin: Instant, number: u64) -> Self {
         let mut random = Random::new();
         (0..number).for_each(|_| _ = random.below(2)); // Each has deadlines of its own.
-        Adder { timer, origin, random, handles: VecDeque::new(), longest_add: Duration::ZERO }
+        Adder {
+            timer,
+            origin,
+            random,
+            handles: VecDeque::new(),
+            longest_add: Duration::ZERO,
+        }
     }
 
     fn fill(&mut self, count: u64) {
@@ -285,7 +318,11 @@ impl<'a, D: Driven> Adder<'a, D> {
             }
         }
         let pair = start.elapsed().as_nanos() as f64 / pairs as f64;
-        Tally { shorts, longest_add: self.longest_add, pair }
+        Tally {
+            shorts,
+            longest_add: self.longest_add,
+            pair,
+        }
     }
 
     /// Adds a timer that is half a minute and more away. The present after that.

@@ -39,8 +39,9 @@ pub fn nanos_per(started: Instant, count: u64) -> f64 {
 pub fn add_and_expire<C: Contender>(count: u64, last_ms: u64) -> (f64, f64) {
     let mut contender = C::new();
     let mut random = Random::new();
-    let deadlines: Vec<_> =
-        (0..count).map(|_| contender.deadline(1 + random.below(last_ms))).collect();
+    let deadlines: Vec<_> = (0..count)
+        .map(|_| contender.deadline(1 + random.below(last_ms)))
+        .collect();
     let started = Instant::now();
     measured(|| {
         for (task, deadline) in (0..).zip(&deadlines) {
@@ -51,7 +52,11 @@ pub fn add_and_expire<C: Contender>(count: u64, last_ms: u64) -> (f64, f64) {
     let started = Instant::now();
     let expired = contender.expire_all(last_ms);
     let expire = nanos_per(started, count);
-    assert_eq!(expired, (count, count * (count - 1) / 2), "all have expired, each once");
+    assert_eq!(
+        expired,
+        (count, count * (count - 1) / 2),
+        "all have expired, each once"
+    );
     (add, expire)
 }
 
@@ -94,8 +99,9 @@ pub fn touch<C: Contender>(outstanding: u64, moves: u64) -> Option<f64> {
         let deadline = contender.deadline(30_000 + random.below(30_000));
         handles.push(contender.add(deadline, task));
     }
-    let deadlines: Vec<_> =
-        (0..moves).map(|n| contender.deadline(60_000 + n * 30_000 / moves)).collect();
+    let deadlines: Vec<_> = (0..moves)
+        .map(|n| contender.deadline(60_000 + n * 30_000 / moves))
+        .collect();
     let started = Instant::now();
     for (n, deadline) in deadlines.into_iter().enumerate() {
         contender.touch(&handles[n % outstanding as usize], deadline)?;

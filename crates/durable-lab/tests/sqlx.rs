@@ -35,7 +35,10 @@ async fn pay(pool: &PgPool, due: &Due, dies: &str) -> Result<(), sqlx::Error> {
         .execute(&mut *transaction)
         .await?;
     dies("effect");
-    sqlx::query("INSERT INTO paid VALUES ($1)").bind(&due.key).execute(&mut *transaction).await?;
+    sqlx::query("INSERT INTO paid VALUES ($1)")
+        .bind(&due.key)
+        .execute(&mut *transaction)
+        .await?;
     dies("commit");
     transaction.commit().await?;
     dies("answer");
@@ -45,7 +48,9 @@ async fn pay(pool: &PgPool, due: &Due, dies: &str) -> Result<(), sqlx::Error> {
 /// Runs a node until nothing is left, or it dies: the process that the test starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node() -> Result<(), Box<dyn Error>> {
-    let (Ok(url), Ok(dies)) = (std::env::var(URL), std::env::var(DIES)) else { return Ok(()) };
+    let (Ok(url), Ok(dies)) = (std::env::var(URL), std::env::var(DIES)) else {
+        return Ok(());
+    };
     let pool = PgPool::connect(&url).await?;
     let (own, timer) = (pool.clone(), Timer::builder().start()?);
     let handler = move |due: Due| {
@@ -57,7 +62,9 @@ async fn node() -> Result<(), Box<dyn Error>> {
             }
         }
     };
-    let node = Durable::postgres(url.parse()?).namespace(NAMESPACE).lease(Duration::from_secs(1));
+    let node = Durable::postgres(url.parse()?)
+        .namespace(NAMESPACE)
+        .lease(Duration::from_secs(1));
     let node = node.start(&timer, handler).await?;
     let left = "SELECT count(*) FROM tickwheel.timer";
     while sqlx::query_scalar::<_, i64>(left).fetch_one(&pool).await? > 0 {
@@ -71,11 +78,22 @@ async fn node() -> Result<(), Box<dyn Error>> {
 async fn an_effect_by_sqlx_happens_once() -> Result<(), Box<dyn Error>> {
     let server = Server::start(&["fsync=off"])?;
     let config = server.config();
-    let [Host::Tcp(host), ..] = config.get_hosts() else { panic!("it listens") };
-    let url = format!("postgres://postgres@{host}:{}/postgres", config.get_ports()[0]);
+    let [Host::Tcp(host), ..] = config.get_hosts() else {
+        panic!("it listens")
+    };
+    let url = format!(
+        "postgres://postgres@{host}:{}/postgres",
+        config.get_ports()[0]
+    );
     let pool = PgPool::connect(&url).await?;
-    sqlx::query("CREATE TABLE paid (key text)").execute(&pool).await?;
-    let store = Durable::postgres(config).namespace(NAMESPACE).store().open().await?;
+    sqlx::query("CREATE TABLE paid (key text)")
+        .execute(&pool)
+        .await?;
+    let store = Durable::postgres(config)
+        .namespace(NAMESPACE)
+        .store()
+        .open()
+        .await?;
     drop(store);
     for dies in ["effect", "commit", "answer"] {
         sqlx::query("SELECT tickwheel.schedule($1, $2, now(), '')")
@@ -85,7 +103,10 @@ async fn an_effect_by_sqlx_happens_once() -> Result<(), Box<dyn Error>> {
             .await?;
         for (dies, lives) in [(dies, false), ("never", true)] {
             let mut process = Command::new(std::env::current_exe()?);
-            process.args(["--exact", "node"]).env(URL, &url).env(DIES, dies);
+            process
+                .args(["--exact", "node"])
+                .env(URL, &url)
+                .env(DIES, dies);
             let ended = tokio::task::block_in_place(|| process.output())?;
             assert_eq!(ended.status.success(), lives, "{dies}: {ended:?}");
         }

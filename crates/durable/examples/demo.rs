@@ -58,7 +58,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         run(|| Durable::sqlite(folder.path().join("timers")), 1).await?
     };
     let again = fired.len() as u64 - TIMERS;
-    let latest = fired.iter().map(|fired| fired.late_by).max().unwrap_or_default();
+    let latest = fired
+        .iter()
+        .map(|fired| fired.late_by)
+        .max()
+        .unwrap_or_default();
     println!("{TIMERS} timers fired, {again} of them again; the latest was {latest:.1?} late");
     Ok(())
 }
@@ -92,7 +96,9 @@ async fn run<O: OpenStore>(
     let (mut fired, mut seen) = (Vec::new(), HashSet::new());
     while (seen.len() as u64) < TIMERS {
         let next = tokio::time::timeout(LOST, queue.recv()).await;
-        let next: Fired = next.map_err(|_| "timers were lost")?.ok_or("the nodes have gone")?;
+        let next: Fired = next
+            .map_err(|_| "timers were lost")?
+            .ok_or("the nodes have gone")?;
         seen.insert(next.key.clone());
         fired.push(next);
     }
@@ -100,7 +106,11 @@ async fn run<O: OpenStore>(
         node.drain().await;
     }
     for (place, counts) in bars(begun, &fired).iter().enumerate() {
-        println!("from {:4.1} s: {}", BAR.as_secs_f64() * place as f64, tell(counts));
+        println!(
+            "from {:4.1} s: {}",
+            BAR.as_secs_f64() * place as f64,
+            tell(counts)
+        );
     }
     Ok(fired)
 }
@@ -114,7 +124,12 @@ async fn start<O: OpenStore>(
     let sender = sender.clone();
     let handler = move |due: Due| {
         let key = due.key.unwrap_or_default();
-        let _ = sender.send(Fired { node, key, at: Instant::now(), late_by: due.late_by });
+        let _ = sender.send(Fired {
+            node,
+            key,
+            at: Instant::now(),
+            late_by: due.late_by,
+        });
         async { Outcome::Done }
     };
     builder.start(timer, handler).await
@@ -126,7 +141,9 @@ fn bars(begun: Instant, fired: &[Fired]) -> Vec<Vec<u32>> {
     let last = fired.iter().map(bar).max().unwrap_or(0);
     let nodes = fired.iter().map(|fired| fired.node + 1).max().unwrap_or(0);
     let mut bars = vec![vec![0; nodes]; last + 1];
-    fired.iter().for_each(|fired| bars[bar(fired)][fired.node] += 1);
+    fired
+        .iter()
+        .for_each(|fired| bars[bar(fired)][fired.node] += 1);
     bars
 }
 

@@ -24,7 +24,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     };
-    let node = Durable::sqlite(folder.path().join("timers")).start(&timer, deliver).await?;
+    let node = Durable::sqlite(folder.path().join("timers"))
+        .start(&timer, deliver)
+        .await?;
 
     // Many in one commit. The delays are counted by the store's clock, from now on.
     let message = |delay, text: &str| Entry::unkeyed(Duration::from_millis(delay), text);

@@ -25,7 +25,8 @@ fn end(own: &Transaction<'_>, order: &str, state: &str) -> Result<bool, DurableE
 async fn place(node: &Node, order: &'static str) -> Result<(), DurableError> {
     node.transact(move |own| {
         own.schedule(Entry::keyed(order, Duration::from_millis(200), ""))?;
-        own.connection().execute("INSERT INTO orders VALUES (?, 'open')", [order])?;
+        own.connection()
+            .execute("INSERT INTO orders VALUES (?, 'open')", [order])?;
         Ok(())
     })
     .await
@@ -57,17 +58,24 @@ async fn expire(due: Due) -> Outcome {
 
 async fn state(node: &Node, order: &'static str) -> Result<String, DurableError> {
     let select = "SELECT state FROM orders WHERE name = ?";
-    node.transact(move |own| Ok(own.connection().query_row(select, [order], |row| row.get(0))?))
-        .await
+    node.transact(move |own| {
+        Ok(own
+            .connection()
+            .query_row(select, [order], |row| row.get(0))?)
+    })
+    .await
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let timer = Timer::builder().start()?;
-    let node = Durable::sqlite(folder.path().join("orders")).start(&timer, expire).await?;
+    let node = Durable::sqlite(folder.path().join("orders"))
+        .start(&timer, expire)
+        .await?;
     let table = "CREATE TABLE IF NOT EXISTS orders (name TEXT PRIMARY KEY, state TEXT)";
-    node.transact(|own| Ok::<_, DurableError>(own.connection().execute_batch(table)?)).await?;
+    node.transact(|own| Ok::<_, DurableError>(own.connection().execute_batch(table)?))
+        .await?;
 
     place(&node, "order 7").await?;
     place(&node, "order 8").await?;
@@ -79,7 +87,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("order 8 was paid in time: {}", pay(&node, "order 8").await?);
     assert_eq!(
-        (state(&node, "order 7").await?, state(&node, "order 8").await?),
+        (
+            state(&node, "order 7").await?,
+            state(&node, "order 8").await?
+        ),
         ("paid".to_owned(), "expired".to_owned())
     );
     node.drain().await;

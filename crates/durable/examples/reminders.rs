@@ -25,14 +25,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let timer = Timer::builder().start()?;
     let (sender, mut told) = unbounded_channel();
     let handler = move |due| remind(due, sender.clone());
-    let node = Durable::sqlite(folder.path().join("timers")).start(&timer, handler).await?;
+    let node = Durable::sqlite(folder.path().join("timers"))
+        .start(&timer, handler)
+        .await?;
 
-    node.schedule(Entry::keyed("water", PERIOD, "water the plants")).await?;
+    node.schedule(Entry::keyed("water", PERIOD, "water the plants"))
+        .await?;
     let first = told.recv().await.ok_or("the node has gone")?;
     for _ in 0..2 {
         let at = told.recv().await.ok_or("the node has gone")?;
         let passed = at.duration_since(first)?.as_micros();
-        assert_eq!(passed % PERIOD.as_micros(), 0, "each at its time, however late the last was");
+        assert_eq!(
+            passed % PERIOD.as_micros(),
+            0,
+            "each at its time, however late the last was"
+        );
     }
     // While its handler runs it cannot be cancelled: ask again a moment later.
     while node.cancel("water").await? == Cancelled::Running {

@@ -44,8 +44,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let node = Durable::sqlite(folder.path().join("timers"));
     let node = node.max_attempts(4).start(&timer, attempt).await?;
 
-    node.schedule(Entry::keyed("order 7", Duration::ZERO, "POST /orders/7")).await?;
-    node.schedule(Entry::keyed("order 8", Duration::ZERO, "POST /nowhere")).await?;
+    node.schedule(Entry::keyed("order 7", Duration::ZERO, "POST /orders/7"))
+        .await?;
+    node.schedule(Entry::keyed("order 8", Duration::ZERO, "POST /nowhere"))
+        .await?;
     while node.stats().done < 1 || node.stats().dead < 1 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

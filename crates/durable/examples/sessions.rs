@@ -22,10 +22,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let _ = expired.send(due.key.unwrap_or_default());
         async { Outcome::Done }
     };
-    let node = Durable::sqlite(folder.path().join("timers")).start(&timer, expire).await?;
+    let node = Durable::sqlite(folder.path().join("timers"))
+        .start(&timer, expire)
+        .await?;
 
     for session in ["ada", "bob", "eve"] {
-        assert_eq!(node.schedule(Entry::keyed(session, IDLE, "")).await?, Scheduled::New);
+        assert_eq!(
+            node.schedule(Entry::keyed(session, IDLE, "")).await?,
+            Scheduled::New
+        );
     }
     // A sign of life.
     tokio::time::sleep(IDLE / 2).await;
@@ -41,7 +46,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // Eve was not heard of. Then Ada falls silent, too.
     for _ in 0..2 {
-        println!("{} has expired", sessions.recv().await.ok_or("the node has gone")?);
+        println!(
+            "{} has expired",
+            sessions.recv().await.ok_or("the node has gone")?
+        );
     }
     node.drain().await;
     Ok(())

@@ -34,7 +34,8 @@ impl Mail {
         }
         let mut sent = self.sent.lock().expect("nobody panics under it");
         // At least once: a second one for the same day is told by its name.
-        sent.entry((customer.to_owned(), day)).or_insert(self.store.now().into());
+        sent.entry((customer.to_owned(), day))
+            .or_insert(self.store.now().into());
         Ok(())
     }
 }
@@ -55,7 +56,11 @@ async fn week(seed: u64) -> Result<(usize, Duration, u32), Box<dyn Error>> {
     let timer = Timer::builder().clock(clock.clone()).build()?;
     let store = Memory::new(64, clock.clone());
     let (sent, start) = (Mutex::default(), SystemTime::from(store.now()));
-    let mail = Arc::new(Mail { clock: clock.clone(), store: store.clone(), sent });
+    let mail = Arc::new(Mail {
+        clock: clock.clone(),
+        store: store.clone(),
+        sent,
+    });
     let node = || {
         let mail = Arc::clone(&mail);
         Durable::memory(store.clone()).start(&timer, move |due| remind(due, Arc::clone(&mail)))
@@ -103,8 +108,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for seed in 1..=3 {
         // In a test of your own: `#[tokio::test]`, whose runtime is the same.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        let (sent, latest, crashes) =
-            runtime.block_on(week(seed)).map_err(|error| format!("seed {seed}: {error}"))?;
+        let (sent, latest, crashes) = runtime
+            .block_on(week(seed))
+            .map_err(|error| format!("seed {seed}: {error}"))?;
         println!("seed {seed}: {sent} mails in a week, {crashes} crashes, {latest:?} late at most");
         assert_eq!(sent, 7 * CUSTOMERS as usize);
         assert!(latest < Duration::from_secs(120));

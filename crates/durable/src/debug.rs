@@ -14,7 +14,11 @@ impl fmt::Debug for Payload<'_> {
         let shown = &self.0[..self.0.len().min(SHOWN_BYTES)];
         write!(f, "b\"{}\"", shown.escape_ascii())?;
         let more = self.0.len() - shown.len();
-        if more > 0 { write!(f, " and {more} bytes") } else { Ok(()) }
+        if more > 0 {
+            write!(f, " and {more} bytes")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -53,7 +57,10 @@ impl fmt::Debug for StoreTime {
         let (year, month) = (400 * cycle + year + month / 10, (month + 2) % 12 + 1);
         let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
         let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-        write!(f, "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}")
+        write!(
+            f,
+            "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}"
+        )
     }
 }
 
@@ -64,8 +71,15 @@ mod tests {
 
     #[test]
     fn a_listed_timer_can_be_read() {
-        let place = Place { due: StoreTime::from_micros(1_795_793_400_000_007), slot: 1, id: 7 };
-        let (key, payload) = (Some("a".to_owned()), [b"not \"paid\"\n", &[b'x'; 100][..]].concat());
+        let place = Place {
+            due: StoreTime::from_micros(1_795_793_400_000_007),
+            slot: 1,
+            id: 7,
+        };
+        let (key, payload) = (
+            Some("a".to_owned()),
+            [b"not \"paid\"\n", &[b'x'; 100][..]].concat(),
+        );
         let shown = format!("{:?}", Listed::new(place, key, None, payload, (0, false)));
         assert!(shown.contains("at: 2026-11-27 15:30:00.000007,"), "{shown}");
         assert!(shown.contains(r#"payload: b"not \"paid\"\nxxx"#), "{shown}");
@@ -83,8 +97,14 @@ mod tests {
             (978_307_199, "2000-12-31 23:59:59.000000"),
             (4_107_542_400, "2100-03-01 00:00:00.000000"),
         ] {
-            assert_eq!(format!("{:?}", StoreTime::from_micros(seconds * 1_000_000)), date);
+            assert_eq!(
+                format!("{:?}", StoreTime::from_micros(seconds * 1_000_000)),
+                date
+            );
         }
-        assert_eq!(format!("{:?}", StoreTime::MAX), "5138-11-16 09:46:40.000000");
+        assert_eq!(
+            format!("{:?}", StoreTime::MAX),
+            "5138-11-16 09:46:40.000000"
+        );
     }
 }

@@ -47,7 +47,10 @@ pub struct DurableBuilder<O> {
 
 impl<O: OpenStore> DurableBuilder<O> {
     pub(crate) fn new(store: O) -> Self {
-        DurableBuilder { store, options: Options::default() }
+        DurableBuilder {
+            store,
+            options: Options::default(),
+        }
     }
 
     /// Sets how long a node may be silent before other nodes take its timers over: 5 s by default,
@@ -147,7 +150,9 @@ impl<O: OpenStore> DurableBuilder<O> {
 
 impl<O> fmt::Debug for DurableBuilder<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DurableBuilder").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("DurableBuilder")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -198,7 +203,11 @@ impl<S: Store> Inner<S> {
         for _ in 0..WORKERS {
             let (runner, room) = (Arc::clone(&runner), Arc::clone(&room));
             tasks.spawn(claimer::run(Arc::clone(&node), runner, room));
-            tasks.spawn(runner::run_acker(Arc::clone(&node), Arc::clone(&queue), again.clone()));
+            tasks.spawn(runner::run_acker(
+                Arc::clone(&node),
+                Arc::clone(&queue),
+                again.clone(),
+            ));
         }
         tasks.spawn(claimer::run_suspects(Arc::clone(&node), runner, room));
         Inner {
@@ -253,7 +262,8 @@ impl<S: Store> Durable<S> {
         node.store.connect().await?;
         // Before anything is scheduled: what time it is there.
         let asked = node.timer.now();
-        node.clock.observe(asked, node.store.hints(NodeId(0)).await?.now);
+        node.clock
+            .observe(asked, node.store.hints(NodeId(0)).await?.now);
         let places = node.options.max_in_flight as usize;
         let room = Arc::new(Semaphore::new(0));
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<S>>| {
@@ -350,7 +360,11 @@ impl<S: Store> Durable<S> {
         let (from, to) = (StoreTime::from(range.start), StoreTime::from(range.end));
         let count = bars.clamp(1, 10_000);
         let width = (to.since(from) / count).max(Duration::from_micros(1));
-        self.inner.node.store.histogram(Bars { from, width, count }).await
+        self.inner
+            .node
+            .store
+            .histogram(Bars { from, width, count })
+            .await
     }
 
     /// Lists dead timers in the order of their deaths. A page reads the timers that it leaves out
@@ -373,7 +387,12 @@ impl<S: Store> Durable<S> {
 
     /// Returns counts and the state of this node. Costs little.
     pub fn stats(&self) -> Stats {
-        let Node { counters, window, slots, .. } = &*self.inner.node;
+        let Node {
+            counters,
+            window,
+            slots,
+            ..
+        } = &*self.inner.node;
         let counted = counters.lock().clone(); // Before: what counts as done is in flight no more.
         Stats {
             near: window.near() as u64,
@@ -409,11 +428,18 @@ impl<S: Store> Durable<S> {
 
     pub(crate) fn name(&self, key: &str) -> Result<KeyName, Error> {
         check_name("key", key)?;
-        Ok(KeyName { slot: self.inner.node.store.slot(hash(key)), key: key.to_owned() })
+        Ok(KeyName {
+            slot: self.inner.node.store.slot(hash(key)),
+            key: key.to_owned(),
+        })
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if *self.inner.leave.borrow() { Err(Error::Closed) } else { Ok(()) }
+        if *self.inner.leave.borrow() {
+            Err(Error::Closed)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -432,18 +458,25 @@ async fn schedule<S: Store>(
             node.note(Place { due, ..place });
         }
     }
-    Ok(written.into_iter().map(|written| written.map(|it| it.answer)).collect())
+    Ok(written
+        .into_iter()
+        .map(|written| written.map(|it| it.answer))
+        .collect())
 }
 
 impl<S: Store> Clone for Durable<S> {
     fn clone(&self) -> Self {
-        Durable { inner: Arc::clone(&self.inner) }
+        Durable {
+            inner: Arc::clone(&self.inner),
+        }
     }
 }
 
 impl<S: Store> fmt::Debug for Durable<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Durable").field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Durable")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 

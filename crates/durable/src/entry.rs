@@ -47,7 +47,9 @@ impl When {
             When::At(time) => StoreTime::from(time).max(*now.start()),
             When::After(delay) => now.end().plus(delay),
             When::Spread(time, by) => {
-                let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+                let micros = u64::try_from(by.as_micros())
+                    .unwrap_or(u64::MAX)
+                    .saturating_add(1);
                 let later = Duration::from_micros(draw() as u64 % micros);
                 StoreTime::from(time).plus(later).max(*now.start())
             }
@@ -94,13 +96,23 @@ impl Entry {
         when: impl Into<When>,
         payload: impl Into<Vec<u8>>,
     ) -> Self {
-        Entry { key: Some(key.into()), ..Entry::unkeyed(when, payload) }
+        Entry {
+            key: Some(key.into()),
+            ..Entry::unkeyed(when, payload)
+        }
     }
 
     /// Returns an entry without a key: cheaper, but only its [tag](Self::tag) can cancel the timer.
     pub fn unkeyed(when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
         let (when, payload) = (when.into(), payload.into());
-        Entry { key: None, tag: None, when, payload, keep: false, max_wait: None }
+        Entry {
+            key: None,
+            tag: None,
+            when,
+            payload,
+            keep: false,
+            max_wait: None,
+        }
     }
 
     /// Sets the tag, by which many timers can be cancelled at once: at most 512 bytes, and no zero
@@ -139,12 +151,28 @@ impl Entry {
 
     /// Returns the row, given bounds of the store's clock.
     pub(crate) fn row(self, slot: u32, id: i64, now: RangeInclusive<StoreTime>) -> NewRow {
-        let until = self.max_wait.map(|wait| When::After(wait).resolve(now.clone()));
+        let until = self
+            .max_wait
+            .map(|wait| When::After(wait).resolve(now.clone()));
         let due = self.when.resolve(now).min(until.unwrap_or(StoreTime::MAX));
         let planned = self.when.planned(due).filter(|_| until.is_none());
         let place = Place { due, slot, id };
-        let Entry { key, tag, payload, keep, .. } = self;
-        NewRow { place, key, tag, payload, keep, until, planned }
+        let Entry {
+            key,
+            tag,
+            payload,
+            keep,
+            ..
+        } = self;
+        NewRow {
+            place,
+            key,
+            tag,
+            payload,
+            keep,
+            until,
+            planned,
+        }
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -166,8 +194,13 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
 /// Returns the error for a name, with its first 40 characters and the rule.
 pub(crate) fn bad_name(what: &str, name: &str, rule: &str) -> Error {
     let begin: String = name.chars().take(40).collect();
-    let (more, bytes) = (if begin.len() < name.len() { "..." } else { "" }, name.len());
-    Error::BadName(format!("the {what} {begin:?}{more} of {bytes} bytes: a {what} has {rule}"))
+    let (more, bytes) = (
+        if begin.len() < name.len() { "..." } else { "" },
+        name.len(),
+    );
+    Error::BadName(format!(
+        "the {what} {begin:?}{more} of {bytes} bytes: a {what} has {rule}"
+    ))
 }
 
 pub(crate) fn check_payload(payload: &[u8]) -> Result<(), Error> {
@@ -230,7 +263,9 @@ impl Due {
     /// [`time_limit`](crate::DurableBuilder::time_limit). Never shortens the time. The claim itself
     /// lasts as long as the node.
     pub fn extend(&self, by: Duration) {
-        self.deadline.iter().for_each(|deadline| deadline.extend(by));
+        self.deadline
+            .iter()
+            .for_each(|deadline| deadline.extend(by));
     }
 }
 
@@ -332,7 +367,14 @@ impl Search {
     #[must_use]
     pub fn new(limit: u32) -> Self {
         let after = Place::before(StoreTime::MIN);
-        Search { tag: None, prefix: None, running: None, after, before: None, limit }
+        Search {
+            tag: None,
+            prefix: None,
+            running: None,
+            after,
+            before: None,
+            limit,
+        }
     }
 
     /// Leaves out timers without this tag.
@@ -382,7 +424,11 @@ impl From<&Listed> for Place {
 impl From<&DeadTimer> for Place {
     /// Returns the place in the list, by the time of death.
     fn from(dead: &DeadTimer) -> Self {
-        Place { due: dead.died, slot: dead.slot, id: dead.id }
+        Place {
+            due: dead.died,
+            slot: dead.slot,
+            id: dead.id,
+        }
     }
 }
 
@@ -415,7 +461,16 @@ impl Listed {
         payload: Vec<u8>,
         (attempts, running): (u32, bool),
     ) -> Self {
-        Listed { id: place.id, key, tag, payload, at: place.due, attempts, running, place }
+        Listed {
+            id: place.id,
+            key,
+            tag,
+            payload,
+            at: place.due,
+            attempts,
+            running,
+            place,
+        }
     }
 }
 
@@ -497,7 +552,10 @@ impl fmt::Display for Error {
             Error::Refused(cause) => write!(f, "the store does not take it: {}", whole(cause)),
             Error::Uncertain(cause) => write!(f, "the store's answer was lost: {}", whole(cause)),
             Error::UnknownSchema { found, known } => {
-                write!(f, "the tables are of version {found}; this crate uses {known}")
+                write!(
+                    f,
+                    "the tables are of version {found}; this crate uses {known}"
+                )
             }
             Error::BadName(told) => f.write_str(told),
             Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),

@@ -39,7 +39,11 @@ async fn connections(client: &Client, user: &str) -> i64 {
 async fn refusal(config: Config, namespace: &str) -> String {
     let timer = Timer::builder().start().unwrap();
     let builder = Durable::postgres(config).namespace(namespace);
-    builder.start(&timer, |_| async { Outcome::Done }).await.unwrap_err().to_string()
+    builder
+        .start(&timer, |_| async { Outcome::Done })
+        .await
+        .unwrap_err()
+        .to_string()
 }
 
 /// Seen to fail: it started, had all slots and fired nothing.
@@ -52,7 +56,10 @@ async fn a_node_with_too_few_connections_does_not_start() {
         let config = limited(&server, &client, "few", limit).await;
         let told = refusal(config, &name()).await;
         let needs = format!("a node needs {ALL} connections, and was given {limit}:");
-        assert!(told.contains(&needs) && told.contains("too many connections"), "{told}");
+        assert!(
+            told.contains(&needs) && told.contains("too many connections"),
+            "{told}"
+        );
         until("they end", async || connections(&client, "few").await == 0).await;
     }
     // Enough for one of two.
@@ -62,12 +69,18 @@ async fn a_node_with_too_few_connections_does_not_start() {
     let told = refusal(config, &namespace).await;
     assert!(told.contains("and was given 1:"), "{told}");
     for _ in 0..100 {
-        node.schedule(Entry::unkeyed(Duration::ZERO, "x")).await.unwrap();
+        node.schedule(Entry::unkeyed(Duration::ZERO, "x"))
+            .await
+            .unwrap();
     }
     for _ in 0..100 {
         next(&mut fired).await;
     }
-    assert_eq!(connections(&client, "few").await, ALL, "of which none is made later");
+    assert_eq!(
+        connections(&client, "few").await,
+        ALL,
+        "of which none is made later"
+    );
 }
 
 /// Seen to fail: all of them started, and those that were last never fired anything.
@@ -83,9 +96,14 @@ async fn as_many_namespaces_start_as_there_are_connections_for() {
     }
     let told = refusal(server.config(), &name()).await;
     let needs = format!("a node needs {ALL} connections, and was given {}:", ALL - 2);
-    assert!(told.contains(&needs) && told.contains("too many clients"), "{told}");
+    assert!(
+        told.contains(&needs) && told.contains("too many clients"),
+        "{told}"
+    );
     for (node, fired) in &mut nodes {
-        node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+        node.schedule(Entry::keyed("a", Duration::ZERO, "x"))
+            .await
+            .unwrap();
         assert_eq!(next(fired).await.key.unwrap(), "a");
     }
 }
@@ -109,7 +127,9 @@ async fn a_node_that_has_too_few_left_gives_its_slots_up() {
     client.batch_execute(cut).await.unwrap();
     until("it gives them up", async || stand() == (1_024, 0)).await;
     for _ in 0..100 {
-        rich.schedule(Entry::unkeyed(Duration::ZERO, "x")).await.unwrap();
+        rich.schedule(Entry::unkeyed(Duration::ZERO, "x"))
+            .await
+            .unwrap();
     }
     for _ in 0..100 {
         next(&mut fired).await;

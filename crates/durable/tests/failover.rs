@@ -59,7 +59,9 @@ async fn a_node_finds_the_server_that_was_promoted() {
     let port = |server: &Server| server.config().get_ports()[0];
     let address = Arc::new(AtomicU16::new(port(&old)));
     let (node, mut fired) = node_at(moving(&address).await, &name()).await;
-    node.schedule(Entry::keyed("before", Duration::from_secs(5), "x")).await.unwrap();
+    node.schedule(Entry::keyed("before", Duration::from_secs(5), "x"))
+        .await
+        .unwrap();
     assert!(calls(&node).await.iter().all(Result::is_ok));
     block_in_place(|| {
         old.shut_down().unwrap();
@@ -68,32 +70,54 @@ async fn a_node_finds_the_server_that_was_promoted() {
     });
     let refused = |answer: &Result<(), Error>| matches!(answer, Err(Error::Unavailable(_)));
     calls(&node).await; // What was lost with the old connections is uncertain.
-    assert!(calls(&node).await.iter().all(refused), "it leads to a standby");
+    assert!(
+        calls(&node).await.iter().all(refused),
+        "it leads to a standby"
+    );
     address.store(port(&new), SeqCst);
     for answer in calls(&node).await {
         answer.unwrap();
     }
     assert_eq!(next(&mut fired).await.key.unwrap(), "before");
-    node.schedule(Entry::keyed("after", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("after", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     assert_eq!(next(&mut fired).await.key.unwrap(), "after");
 }
 
 async fn backends(client: &Client) -> HashSet<i32> {
     let sql = "SELECT pid FROM pg_stat_activity
         WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
-    client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
+    client
+        .query(sql, &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect()
 }
 
 /// Asks by each connection that writes for users, and by that of the lease. Returns how many fail.
 async fn ask(store: &Postgres) -> usize {
     let (node, lease) = (NodeId(1), Duration::from_secs(60));
-    let key = KeyName { slot: store.slot(0), key: "a".to_owned() };
+    let key = KeyName {
+        slot: store.slot(0),
+        key: "a".to_owned(),
+    };
     let mut failed = usize::from(store.renew(node, lease).await.is_err());
     for _ in 0..2 {
-        let mut row = NewRow { key: Some(key.key.clone()), ..NewRow::default() };
+        let mut row = NewRow {
+            key: Some(key.key.clone()),
+            ..NewRow::default()
+        };
         row.place.slot = key.slot;
         failed += usize::from(store.schedule(node, vec![row]).await.is_err());
-        failed += usize::from(store.touch(vec![(key.clone(), StoreTime::MAX)]).await.is_err());
+        failed += usize::from(
+            store
+                .touch(vec![(key.clone(), StoreTime::MAX)])
+                .await
+                .is_err(),
+        );
         failed += usize::from(store.cancel(vec![key.clone()]).await.is_err());
         failed += usize::from(store.pause(None, None).await.is_err());
         failed += usize::from(store.get(key.clone()).await.is_err()); // So that each turns.
@@ -106,7 +130,12 @@ async fn ask(store: &Postgres) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_is_dropped_after_what_its_server_says() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
-    let store = Durable::postgres(server.config()).namespace(name()).store().open().await.unwrap();
+    let store = Durable::postgres(server.config())
+        .namespace(name())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let client = client(&server).await;
     let mut says = "CREATE TABLE said (code text);
         CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -123,7 +152,10 @@ async fn a_connection_is_dropped_after_what_its_server_says() {
         );
     }
     client.batch_execute(&says).await.unwrap();
-    let end = ["25006", "57P01", "57P02", "57P03", "0A000", "26000", "08006"].map(|code| (code, 3));
+    let end = [
+        "25006", "57P01", "57P02", "57P03", "0A000", "26000", "08006",
+    ]
+    .map(|code| (code, 3));
     for (code, gone) in end.into_iter().chain([("P0001", 0), ("57014", 0)]) {
         client.batch_execute("DELETE FROM said").await.unwrap();
         assert_eq!(ask(&store).await, 0);
@@ -136,7 +168,13 @@ async fn a_connection_is_dropped_after_what_its_server_says() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(Duration::from_secs(60), all_gone).await.expect(code);
-        assert_eq!(before.difference(&backends(&client).await).count(), gone, "{code}");
+        timeout(Duration::from_secs(60), all_gone)
+            .await
+            .expect(code);
+        assert_eq!(
+            before.difference(&backends(&client).await).count(),
+            gone,
+            "{code}"
+        );
     }
 }

@@ -36,7 +36,11 @@ async fn locked() {
 }
 
 async fn count(client: &Client, sql: &str) -> i64 {
-    client.query_one(&format!("SELECT count(*) FROM {sql}"), &[]).await.unwrap().get(0)
+    client
+        .query_one(&format!("SELECT count(*) FROM {sql}"), &[])
+        .await
+        .unwrap()
+        .get(0)
 }
 
 const BACKENDS: &str = "pg_stat_activity WHERE backend_type = 'client backend'";
@@ -53,17 +57,30 @@ async fn a_pause_that_ends_lets_go_what_is_just_put_off(server: &Server) {
             WHEN (NEW.tag = 'held') EXECUTE FUNCTION block();
         SELECT pg_advisory_lock(7)";
     client.batch_execute(block).await.unwrap();
-    node.pause(Some("held"), Duration::from_secs(86_400)).await.unwrap();
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x").tag("held")).await.unwrap();
-    until("the claim is blocked", async || count(&client, WAITING).await == 1).await;
+    node.pause(Some("held"), Duration::from_secs(86_400))
+        .await
+        .unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x").tag("held"))
+        .await
+        .unwrap();
+    until("the claim is blocked", async || {
+        count(&client, WAITING).await == 1
+    })
+    .await;
     let other = node.clone();
     let resume = tokio::spawn(async move { other.resume(Some("held")).await });
     let has_asked = async || resume.is_finished() || count(&client, WAITING).await == 2;
     until("it waits, or has ended", has_asked).await;
-    client.batch_execute("SELECT pg_advisory_unlock(7)").await.unwrap();
+    client
+        .batch_execute("SELECT pg_advisory_unlock(7)")
+        .await
+        .unwrap();
     assert_eq!(resume.await.unwrap().unwrap(), 1);
     assert_eq!(next(&mut fired).await.key.unwrap(), "a");
-    client.batch_execute("DROP FUNCTION block CASCADE").await.unwrap();
+    client
+        .batch_execute("DROP FUNCTION block CASCADE")
+        .await
+        .unwrap();
 }
 
 /// Seen to fail: a claim waited for the lock, and nothing fired for as long.
@@ -83,7 +100,10 @@ async fn an_open_transaction_keeps_no_other_timer_from_firing(server: &Server) {
     }
     transaction.commit().await.unwrap();
     let due = next(&mut fired).await;
-    assert_eq!((due.key.unwrap().as_str(), due.payload.as_slice()), ("locked", &b"new"[..]));
+    assert_eq!(
+        (due.key.unwrap().as_str(), due.payload.as_slice()),
+        ("locked", &b"new"[..])
+    );
 }
 
 /// Seen to fail: each acknowledgement waited until the index was there.
@@ -91,10 +111,18 @@ async fn an_index_of_dead_timers_that_is_built_keeps_none_from_ending(server: &S
     let (node, mut fired) = node(server, &name()).await;
     let mut client = client(server).await;
     let building = client.transaction().await.unwrap();
-    building.batch_execute("CREATE INDEX ON tickwheel.dead (reason)").await.unwrap();
-    node.schedule(Entry::keyed("a", Duration::ZERO, "")).await.unwrap();
+    building
+        .batch_execute("CREATE INDEX ON tickwheel.dead (reason)")
+        .await
+        .unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, ""))
+        .await
+        .unwrap();
     assert_eq!(next(&mut fired).await.key.as_deref(), Some("a"));
-    until("it has ended", async || node.get("a").await.unwrap().is_none()).await;
+    until("it has ended", async || {
+        node.get("a").await.unwrap().is_none()
+    })
+    .await;
     building.rollback().await.unwrap();
     node.drain().await;
 }
@@ -104,15 +132,22 @@ async fn who_lists_keeps_no_other_call_waiting(server: &Server) {
     let (node, _fired) = node(server, &name()).await;
     let mut locker = client(server).await;
     let (watch, lock) = (client(server).await, locker.transaction().await.unwrap());
-    lock.batch_execute("LOCK TABLE tickwheel.dead IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    lock.batch_execute("LOCK TABLE tickwheel.dead IN ACCESS EXCLUSIVE MODE")
+        .await
+        .unwrap();
     let list = || {
         let node = node.clone();
         tokio::spawn(async move { node.dead(Search::new(1)).await })
     };
     let lists = [list(), list(), list()];
-    until("one of them waits", async || count(&watch, WAITING).await == 1).await;
+    until("one of them waits", async || {
+        count(&watch, WAITING).await == 1
+    })
+    .await;
     for _ in 0..4 {
-        node.schedule(Entry::keyed("a", Duration::from_secs(3_600), "")).await.unwrap();
+        node.schedule(Entry::keyed("a", Duration::from_secs(3_600), ""))
+            .await
+            .unwrap();
         assert!(node.get("a").await.unwrap().is_some());
     }
     assert!(lists.iter().all(|list| !list.is_finished()));
@@ -139,8 +174,14 @@ async fn an_open_transaction_keeps_no_other_timer_from_ending(server: &Server) {
     };
     let builder = Durable::postgres(server.config()).namespace(name());
     // So that no renewal is late on a busy machine, which would count as an error.
-    let node = builder.lease(Duration::from_secs(60)).start(&timer, handler).await.unwrap();
-    node.schedule(Entry::keyed("locked", Duration::ZERO, "x")).await.unwrap();
+    let node = builder
+        .lease(Duration::from_secs(60))
+        .start(&timer, handler)
+        .await
+        .unwrap();
+    node.schedule(Entry::keyed("locked", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     until("it runs", || async { node.stats().claimed == 1 }).await;
     let mut client = client(server).await;
     let transaction = client.transaction().await.unwrap();
@@ -148,7 +189,9 @@ async fn an_open_transaction_keeps_no_other_timer_from_ending(server: &Server) {
     node.schedule_in(&transaction, entry).await.unwrap();
     end.send_replace(true);
     let soon = |n| Entry::keyed(format!("{n}"), Duration::ZERO, "x");
-    node.schedule_many((0..300).map(soon).collect()).await.unwrap();
+    node.schedule_many((0..300).map(soon).collect())
+        .await
+        .unwrap();
     until("the others end", || async { node.stats().done == 300 }).await;
     assert_eq!((node.stats().errors, node.stats().in_flight), (0, 1));
     transaction.rollback().await.unwrap();
@@ -189,7 +232,10 @@ async fn an_open_transaction_keeps_no_other_call_waiting(server: &Server) {
     };
     let others = async {
         while let Some(answer) = others.join_next().await {
-            assert_eq!(answer.unwrap().unwrap(), Cancelled::Cancelled(b"x".to_vec()));
+            assert_eq!(
+                answer.unwrap().unwrap(),
+                Cancelled::Cancelled(b"x".to_vec())
+            );
         }
     };
     let (locked, ()) = tokio::join!(locked, others);
@@ -199,7 +245,10 @@ async fn an_open_transaction_keeps_no_other_call_waiting(server: &Server) {
     assert!(node.get("beside").await.unwrap().is_some());
     transaction.rollback().await.unwrap();
     assert!(node.get("new").await.unwrap().is_none(), "it was refused");
-    assert_eq!(node.cancel("locked").await.unwrap(), Cancelled::Cancelled(b"x".to_vec()));
+    assert_eq!(
+        node.cancel("locked").await.unwrap(),
+        Cancelled::Cancelled(b"x".to_vec())
+    );
 }
 
 /// Has the whole table locked: so a statement that writes waits.
@@ -207,9 +256,14 @@ async fn an_open_transaction_keeps_no_other_call_waiting(server: &Server) {
 async fn what_is_given_up_is_cancelled_on_the_server(server: &Server) {
     let (node, _fired) = node(server, &name()).await;
     let (mut client, watcher) = (client(server).await, client(server).await);
-    node.schedule(Entry::keyed("locked", Duration::from_secs(3_600), "x")).await.unwrap();
+    node.schedule(Entry::keyed("locked", Duration::from_secs(3_600), "x"))
+        .await
+        .unwrap();
     let transaction = client.transaction().await.unwrap();
-    transaction.batch_execute("LOCK TABLE tickwheel.timer IN SHARE MODE").await.unwrap();
+    transaction
+        .batch_execute("LOCK TABLE tickwheel.timer IN SHARE MODE")
+        .await
+        .unwrap();
     let backends = count(&watcher, BACKENDS).await;
     let touch = |node: Durable<Postgres>| async move { node.touch("locked", Duration::ZERO).await };
     let schedule = Entry::keyed("locked", Duration::ZERO, "z");
@@ -220,14 +274,28 @@ async fn what_is_given_up_is_cancelled_on_the_server(server: &Server) {
         node.cancel("locked"),
         node.cancel_tag("none"),
     );
-    assert!(matches!(answers.0, Err(Error::Uncertain(_) | Error::Unavailable(_))));
+    assert!(matches!(
+        answers.0,
+        Err(Error::Uncertain(_) | Error::Unavailable(_))
+    ));
     assert!(answers.1.is_err() && answers.2.is_err() && answers.3.is_err());
-    until("no statement waits", || async { count(&watcher, WAITING).await == 0 }).await;
-    until("no more connections", || async { count(&watcher, BACKENDS).await <= backends }).await;
+    until("no statement waits", || async {
+        count(&watcher, WAITING).await == 0
+    })
+    .await;
+    until("no more connections", || async {
+        count(&watcher, BACKENDS).await <= backends
+    })
+    .await;
     transaction.commit().await.unwrap();
     // Nothing of what was given up takes effect now.
     assert_eq!(node.get("locked").await.unwrap().unwrap().payload, b"x");
-    assert_eq!(node.touch("locked", Duration::from_secs(7_200)).await.unwrap(), Touched::Moved);
+    assert_eq!(
+        node.touch("locked", Duration::from_secs(7_200))
+            .await
+            .unwrap(),
+        Touched::Moved
+    );
 }
 
 /// Has some of 5,000 timers touched while a step of a move, or of a cancel, finds them.
@@ -235,7 +303,9 @@ async fn what_is_given_up_is_cancelled_on_the_server(server: &Server) {
 async fn a_tag_is_moved_and_cancelled_to_its_end_beside_touches(server: &Server) {
     let (node, _fired) = node(server, &name()).await;
     let far = |n| Entry::keyed(format!("{n}"), Duration::from_secs(3_600), "x").tag("t");
-    node.schedule_many((0..5_000).map(far).collect()).await.unwrap();
+    node.schedule_many((0..5_000).map(far).collect())
+        .await
+        .unwrap();
     let (mut client, watcher) = (client(server).await, client(server).await);
     let moved = "AND due < tickwheel.clock() + 5400 * 1000000::bigint";
     for (cancels, left) in [(false, moved), (true, "")] {
@@ -251,7 +321,10 @@ async fn a_tag_is_moved_and_cancelled_to_its_end_beside_touches(server: &Server)
             }
         });
         let left = format!("tickwheel.timer WHERE tag = 't' {left}");
-        until("all others are changed", || async { count(&watcher, &left).await == touched }).await;
+        until("all others are changed", || async {
+            count(&watcher, &left).await == touched
+        })
+        .await;
         transaction.commit().await.unwrap();
         assert_eq!(changing.await.unwrap().unwrap(), 5_000);
         assert_eq!(count(&watcher, &left).await, 0);
@@ -266,7 +339,10 @@ async fn a_standby_that_is_away_takes_no_more_connections(server: &Server) {
     let set = async |standby: &str| {
         let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{standby}'");
         watcher.batch_execute(&set).await.unwrap();
-        watcher.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+        watcher
+            .batch_execute("SELECT pg_reload_conf()")
+            .await
+            .unwrap();
     };
     let (node, mut fired) = node(server, &name()).await;
     let before = count(&watcher, BACKENDS).await;
@@ -276,7 +352,8 @@ async fn a_standby_that_is_away_takes_no_more_connections(server: &Server) {
     for number in 0..200 {
         let node = node.clone();
         calls.spawn(async move {
-            node.schedule(Entry::keyed(format!("{number}"), Duration::ZERO, "x")).await
+            node.schedule(Entry::keyed(format!("{number}"), Duration::ZERO, "x"))
+                .await
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
         most = most.max(count(&watcher, BACKENDS).await);
@@ -294,17 +371,31 @@ async fn a_standby_that_is_away_takes_no_more_connections(server: &Server) {
 /// Has a store told of timers that other connections write, in each way, and of no others.
 async fn one_who_rests_is_told_of_each_timer(server: &Server) {
     let namespace = name();
-    let open = || Durable::postgres(server.config()).namespace(&namespace).store().open();
+    let open = || {
+        Durable::postgres(server.config())
+            .namespace(&namespace)
+            .store()
+            .open()
+    };
     let (store, other) = (open().await.unwrap(), open().await.unwrap());
     let (node, _fired) = node(server, &namespace).await;
-    let (rests, at) = (NodeId(7), |due: i64| StoreTime::from_micros(32_000_000_000_000_000 + due));
-    let place = |due, id| Place { due: at(due), slot: other.slot(0), id };
+    let (rests, at) = (NodeId(7), |due: i64| {
+        StoreTime::from_micros(32_000_000_000_000_000 + due)
+    });
+    let place = |due, id| Place {
+        due: at(due),
+        slot: other.slot(0),
+        id,
+    };
     let row = |due, id: i64| NewRow {
         place: place(due, id),
         key: Some(id.to_string()),
         ..NewRow::default()
     };
-    let named = |id: i64| KeyName { slot: other.slot(0), key: id.to_string() };
+    let named = |id: i64| KeyName {
+        slot: other.slot(0),
+        key: id.to_string(),
+    };
     let told = async || {
         let told = tokio::time::timeout(Duration::from_secs(60), store.told(rests)).await;
         told.expect("it is told").unwrap();
@@ -318,7 +409,10 @@ async fn one_who_rests_is_told_of_each_timer(server: &Server) {
     told().await;
     assert_eq!(store.first().await.unwrap().due, at(90));
     assert!(store.rest(rests, at(90)).await.unwrap());
-    other.schedule(NodeId(0), vec![row(90, 2), row(91, 3)]).await.unwrap();
+    other
+        .schedule(NodeId(0), vec![row(90, 2), row(91, 3)])
+        .await
+        .unwrap();
     other.touch(vec![(named(3), at(95))]).await.unwrap();
     silent().await;
     other.touch(vec![(named(3), at(80))]).await.unwrap();
@@ -332,7 +426,10 @@ async fn one_who_rests_is_told_of_each_timer(server: &Server) {
     told().await;
     // What began before one rested, and has not ended, may be earlier.
     let transaction = client.transaction().await.unwrap();
-    transaction.batch_execute("SELECT txid_current()").await.unwrap();
+    transaction
+        .batch_execute("SELECT txid_current()")
+        .await
+        .unwrap();
     assert!(store.rest(rests, StoreTime::MAX).await.unwrap());
     assert!(store.first().await.unwrap().open);
     transaction.commit().await.unwrap();
@@ -357,7 +454,12 @@ async fn one_who_rests_listens_again_when_it_was_cut_off(server: &Server) {
     let cut = format!("SELECT pid FROM {listens} AND pg_terminate_backend(pid)");
     let former: i32 = client.query_one(&cut, &[]).await.unwrap().get(0);
     let others = format!("{listens} AND pid <> {former}");
-    until("it listens again", || async { count(&client, &others).await == 1 }).await;
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    until("it listens again", || async {
+        count(&client, &others).await == 1
+    })
+    .await;
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     assert_eq!(next(&mut fired).await.key.unwrap(), "a");
 }

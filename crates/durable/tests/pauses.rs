@@ -17,7 +17,11 @@ use tickwheel_durable::{Durable, OpenStore, StoreTime};
 async fn a_claim_looks_its_own_tags_up() {
     const TIMERS: i64 = 1_000;
     let server = Server::start(TOLD).expect("PostgreSQL is installed");
-    let store = Durable::postgres(server.config()).store().open().await.unwrap();
+    let store = Durable::postgres(server.config())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let client = connect(&server.config()).await.unwrap();
     let many = "INSERT INTO tickwheel.pause (namespace, tag, until, moments)
         SELECT 1, 'paused ' || n, 1::bigint << 60, '{}' FROM generate_series(1, 20000) AS n";
@@ -28,25 +32,56 @@ async fn a_claim_looks_its_own_tags_up() {
     for round in 0..2 {
         let place = |n: i64| {
             let slot = owned[(n % 1_024) as usize].slot;
-            Place { due: StoreTime::MIN, slot, id: n + round * TIMERS }
+            Place {
+                due: StoreTime::MIN,
+                slot,
+                id: n + round * TIMERS,
+            }
         };
         // Two of ten have tags that are paused.
         let row = |n: i64| {
-            let tag = if n % 5 == 0 { format!("paused {}", n % 10 + 1) } else { n.to_string() };
-            NewRow { place: place(n), tag: Some(tag), ..NewRow::default() }
+            let tag = if n % 5 == 0 {
+                format!("paused {}", n % 10 + 1)
+            } else {
+                n.to_string()
+            };
+            NewRow {
+                place: place(n),
+                tag: Some(tag),
+                ..NewRow::default()
+            }
         };
-        store.schedule(node, (0..TIMERS).map(row).collect()).await.unwrap();
+        store
+            .schedule(node, (0..TIMERS).map(row).collect())
+            .await
+            .unwrap();
         let epoch = |place: &Place| {
             let is_its = |owned: &&Owned| owned.slot == place.slot;
             owned.iter().find(is_its).unwrap().epoch
         };
-        let claim = |n| Claim { place: place(n), epoch: epoch(&place(n)) };
-        let answer = store.claim(node, (0..TIMERS).map(claim).collect(), 0).await.unwrap();
+        let claim = |n| Claim {
+            place: place(n),
+            epoch: epoch(&place(n)),
+        };
+        let answer = store
+            .claim(node, (0..TIMERS).map(claim).collect(), 0)
+            .await
+            .unwrap();
         assert_eq!((answer.rows.len(), answer.held.len()), (800, 200));
-        client.batch_execute("ANALYZE tickwheel.pause").await.unwrap();
+        client
+            .batch_execute("ANALYZE tickwheel.pause")
+            .await
+            .unwrap();
     }
     let locked = "SELECT count(*) FROM tickwheel.pause WHERE xmax <> 0";
-    assert_eq!(client.query_one(locked, &[]).await.unwrap().get::<_, i64>(0), 2);
+    assert_eq!(
+        client
+            .query_one(locked, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0),
+        2
+    );
     let sql = "SELECT p[1], (p[2]::int + coalesce(p[4], '0')::int) * p[3]::int
         FROM regexp_split_to_table(pg_read_file(pg_current_logfile()), ' LOG: ') AS told,
         regexp_matches(told, '([^\\n]* on pause[^\\n]*actual rows=)([0-9]+) loops=([0-9]+)[^\\n]*'

@@ -31,7 +31,9 @@ struct Pool {
 
 impl Pool {
     fn start(server: &Server) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("tickwheel-pool-").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("tickwheel-pool-")
+            .tempdir()?;
         let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(folder.path(), permissions)?;
         let port = server::port();
@@ -55,7 +57,11 @@ impl Pool {
             false => Command::new("/usr/sbin/pgbouncer"),
         };
         let process = command.arg(settings).stderr(Stdio::null()).spawn()?;
-        let pool = Pool { process, port, _folder: folder };
+        let pool = Pool {
+            process,
+            port,
+            _folder: folder,
+        };
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -87,12 +93,21 @@ async fn lives<O: OpenStore>(builder: DurableBuilder<O>) {
         }
     };
     // So that no renewal is late on a busy machine, which would count as an error.
-    let node = builder.lease(Duration::from_secs(60)).start(&timer, handler).await.unwrap();
+    let node = builder
+        .lease(Duration::from_secs(60))
+        .start(&timer, handler)
+        .await
+        .unwrap();
     let entries = (0..300).map(|n| Entry::keyed(format!("{n}"), Duration::from_millis(n), "x"));
     node.schedule_many(entries.collect()).await.unwrap();
-    node.schedule(Entry::keyed("far", Duration::from_secs(3_600), "y")).await.unwrap();
+    node.schedule(Entry::keyed("far", Duration::from_secs(3_600), "y"))
+        .await
+        .unwrap();
     node.touch("far", Duration::from_secs(7_200)).await.unwrap();
-    assert_eq!(node.cancel("far").await.unwrap(), Cancelled::Cancelled(b"y".to_vec()));
+    assert_eq!(
+        node.cancel("far").await.unwrap(),
+        Cancelled::Cancelled(b"y".to_vec())
+    );
     for _ in 0..600 {
         // A bound that only a bug breaks.
         let next = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
@@ -105,14 +120,21 @@ async fn lives<O: OpenStore>(builder: DurableBuilder<O>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn pgbouncer_in_transaction_mode_will_do() {
     if !std::path::Path::new("/usr/sbin/pgbouncer").exists() {
-        assert!(std::env::var_os("CI").is_none(), "PgBouncer is not installed");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "PgBouncer is not installed"
+        );
         eprintln!("PgBouncer is not installed: not tested");
         return;
     }
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     let pool = Pool::start(&server).unwrap();
     let mut config = Config::new();
-    config.host("127.0.0.1").port(pool.port).user("postgres").dbname("postgres");
+    config
+        .host("127.0.0.1")
+        .port(pool.port)
+        .user("postgres")
+        .dbname("postgres");
     lives(Durable::postgres(config.clone())).await;
     // It passes no notice, and a node that rests knows.
     let store = Durable::postgres(config).store().open().await.unwrap();
@@ -154,8 +176,15 @@ async fn each_connection_is_made_by_the_users_connector() {
     let mut config = server.config();
     config.ssl_mode(SslMode::Prefer);
     lives(Durable::postgres(config.clone()).tls(connector.clone())).await;
-    assert!(connector.0.load(Ordering::Relaxed) >= 6, "one for each connection");
+    assert!(
+        connector.0.load(Ordering::Relaxed) >= 6,
+        "one for each connection"
+    );
     config.ssl_mode(SslMode::Require);
-    let refused = Durable::postgres(config).tls(connector).store().open().await;
+    let refused = Durable::postgres(config)
+        .tls(connector)
+        .store()
+        .open()
+        .await;
     assert!(refused.is_err(), "in the clear");
 }

@@ -54,13 +54,26 @@ async fn it_answers_as_the_store_in_memory_does(server: &Server) {
     let random = (0..30).map(|_| Wrapped::arbitrary(&mut random).0);
     let schemas = ["tickwheel", "Other"].into_iter().cycle();
     for (steps, schema) in [cases(), cases()].into_iter().chain(random).zip(schemas) {
-        let store = Durable::postgres(server.config()).namespace(name()).schema(schema).store();
-        compare(Memory::new(1_024, SystemClock), store.open().await.unwrap(), &steps).await;
+        let store = Durable::postgres(server.config())
+            .namespace(name())
+            .schema(schema)
+            .store();
+        compare(
+            Memory::new(1_024, SystemClock),
+            store.open().await.unwrap(),
+            &steps,
+        )
+        .await;
     }
 }
 
 async fn none_is_taken_twice_of_many(server: &Server) {
-    let store = Durable::postgres(server.config()).namespace(name()).store().open().await.unwrap();
+    let store = Durable::postgres(server.config())
+        .namespace(name())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let mut driven = Driven::new(store).await;
     driven.dead_ones_are_brought_back_or_deleted_once().await;
     driven.timers_are_moved_once().await;
@@ -85,7 +98,11 @@ async fn an_unknown_schema_is_refused(server: &Server) {
         client.batch_execute(&change).await.unwrap();
         let opened = Durable::postgres(server.config()).store().open().await;
         for refused in [opened.map(drop), migration("tickwheel", unknown).map(drop)] {
-            let Err(Error::UnknownSchema { found, known: VERSION }) = refused else {
+            let Err(Error::UnknownSchema {
+                found,
+                known: VERSION,
+            }) = refused
+            else {
                 panic!("{refused:?}");
             };
             assert_eq!(found, unknown);
@@ -103,14 +120,24 @@ async fn transactions_take_timers_along(server: &Server) {
         let entry = Entry::keyed(key, Duration::from_millis(300), "x");
         let answer = node.schedule_in(&transaction, entry).await.unwrap();
         assert_eq!(answer, Scheduled::New);
-        assert!(node.get(key).await.unwrap().is_none(), "not before the commit");
+        assert!(
+            node.get(key).await.unwrap().is_none(),
+            "not before the commit"
+        );
         if commits {
             transaction.commit().await.unwrap();
         }
     }
     assert_eq!(next(&mut fired).await.key.unwrap(), "committed");
-    assert_eq!(node.cancel("rolled back").await.unwrap(), Cancelled::Unknown);
-    assert_eq!(node.stats().scheduled, 2, "the node is not told of the rollback");
+    assert_eq!(
+        node.cancel("rolled back").await.unwrap(),
+        Cancelled::Unknown
+    );
+    assert_eq!(
+        node.stats().scheduled,
+        2,
+        "the node is not told of the rollback"
+    );
 }
 
 async fn a_cut_connection_and_a_crash_lose_nothing(server: &Server) {
@@ -157,16 +184,26 @@ async fn a_dead_node_is_taken_over(server: &Server) {
 
 /// Checks the rights that the README lists, on tables that an administrator has made.
 async fn it_needs_no_rights_but_those_listed(server: &Server) {
-    client(server).await.batch_execute("CREATE DATABASE migrated").await.unwrap();
+    client(server)
+        .await
+        .batch_execute("CREATE DATABASE migrated")
+        .await
+        .unwrap();
     let mut config = server.config();
     config.dbname("migrated");
     let mut administrator = connect(&config).await.unwrap();
-    for (from, refused) in
-        [(0, None), (0, Some("the tables are not of version 0")), (VERSION, None)]
-    {
+    for (from, refused) in [
+        (0, None),
+        (0, Some("the tables are not of version 0")),
+        (VERSION, None),
+    ] {
         let change = administrator.transaction().await.unwrap();
-        let done = change.batch_execute(&migration("tickwheel", from).unwrap()).await;
-        let told = done.err().map(|error| error.as_db_error().unwrap().message().to_owned());
+        let done = change
+            .batch_execute(&migration("tickwheel", from).unwrap())
+            .await;
+        let told = done
+            .err()
+            .map(|error| error.as_db_error().unwrap().message().to_owned());
         assert_eq!(told.as_deref(), refused);
         change.commit().await.unwrap();
     }
@@ -185,9 +222,13 @@ async fn it_needs_no_rights_but_those_listed(server: &Server) {
         async { Outcome::Dead("no".to_owned()) }
     };
     // So that no renewal is late on a busy machine, which would count as an error.
-    let builder = Durable::postgres(config).namespace(name()).lease(Duration::from_secs(60));
+    let builder = Durable::postgres(config)
+        .namespace(name())
+        .lease(Duration::from_secs(60));
     let node = builder.start(&timer, handler).await.unwrap();
-    node.schedule(Entry::keyed("a", Duration::from_millis(100), "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::from_millis(100), "x"))
+        .await
+        .unwrap();
     assert_eq!(next(&mut fired).await.key.unwrap(), "a");
     node.drain().await;
     assert_eq!(node.dead(Search::new(10)).await.unwrap().len(), 1);
@@ -210,7 +251,11 @@ async fn a_namespace_keeps_its_number(server: &Server) {
     for (number, is_there) in [(2_097_150, true), (2_097_151, false), (4_194_304, false)] {
         let name = format!("{name} {number}");
         client.execute(far, &[&number, &name]).await.unwrap();
-        let store = Durable::postgres(server.config()).namespace(name).store().open().await;
+        let store = Durable::postgres(server.config())
+            .namespace(name)
+            .store()
+            .open()
+            .await;
         assert_eq!(store.is_ok(), is_there, "{number}");
     }
 }
@@ -228,14 +273,20 @@ async fn what_a_database_does_not_take_is_refused_alone(server: &Server) {
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..200 {
         let (node, bad) = (node.clone(), number % 50 == 7);
-        let key = if bad { format!("雪 {number}") } else { format!("{number}") };
+        let key = if bad {
+            format!("雪 {number}")
+        } else {
+            format!("{number}")
+        };
         calls.spawn(async move {
             let far = Duration::from_secs(3_600);
             let answers = [
                 node.schedule(Entry::keyed(&key, far, "x")).await.err(),
                 node.touch(&key, far * 2).await.err(),
                 node.cancel(&key).await.err(),
-                node.schedule(Entry::keyed(&key, Duration::ZERO, "x")).await.err(),
+                node.schedule(Entry::keyed(&key, Duration::ZERO, "x"))
+                    .await
+                    .err(),
             ];
             answers.into_iter().for_each(|error| match error {
                 None => assert!(!bad),
@@ -249,7 +300,10 @@ async fn what_a_database_does_not_take_is_refused_alone(server: &Server) {
     while node.stats().dead < 196 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(node.dead(Search::new(1)).await.unwrap()[0].reason, "\\u{96ea} and \\u{e9}");
+    assert_eq!(
+        node.dead(Search::new(1)).await.unwrap()[0].reason,
+        "\\u{96ea} and \\u{e9}"
+    );
 }
 
 /// Has more bytes due at once than go over a slow link while anybody waits for an answer.
@@ -259,11 +313,15 @@ async fn an_answer_has_so_many_bytes(server: &Server) {
     let mut driven = Driven::new(store.open().await.unwrap()).await;
     let claimed = driven.claim_of_bytes(&[300_000; 12]).await;
     assert_eq!(claimed, [4, 4, 4]);
-    let claimed = driven.claim_of_bytes(&[1 << 20, 1 << 20, 5, (1 << 20) - 6, 1, 1]).await;
+    let claimed = driven
+        .claim_of_bytes(&[1 << 20, 1 << 20, 5, (1 << 20) - 6, 1, 1])
+        .await;
     assert_eq!(claimed, [1, 1, 3, 1]);
     let (node, mut fired) = node(server, &name()).await;
     let entry = |_| Entry::unkeyed(Duration::ZERO, vec![0; 300_000]);
-    node.schedule_many((0..50).map(entry).collect()).await.unwrap();
+    node.schedule_many((0..50).map(entry).collect())
+        .await
+        .unwrap();
     for _ in 0..50 {
         assert_eq!(next(&mut fired).await.attempt, 1);
     }
@@ -274,9 +332,17 @@ async fn an_answer_has_so_many_bytes(server: &Server) {
 /// Checks that an error holds what the server said.
 /// Seen to fail: it was "db error".
 async fn an_error_says_why_the_server_refused(server: &Server) {
-    client(server).await.batch_execute("CREATE ROLE nobody LOGIN").await.unwrap();
+    client(server)
+        .await
+        .batch_execute("CREATE ROLE nobody LOGIN")
+        .await
+        .unwrap();
     for (user, database, why) in [
-        ("nobody", "postgres", "permission denied for schema tickwheel"),
+        (
+            "nobody",
+            "postgres",
+            "permission denied for schema tickwheel",
+        ),
         ("stranger", "postgres", "role \"stranger\" does not exist"),
         ("postgres", "nowhere", "database \"nowhere\" does not exist"),
     ] {
@@ -290,11 +356,30 @@ async fn an_error_says_why_the_server_refused(server: &Server) {
 /// Seen to fail: schedules were `Ok`, and nothing of them fired, nor what had been claimed before.
 async fn slots_that_are_deleted_are_made_anew(server: &Server) {
     let (client, name) = (client(server).await, name());
-    let store = Durable::postgres(server.config()).namespace(&name).store().open().await.unwrap();
-    let truncate = async || client.batch_execute("TRUNCATE tickwheel.slot").await.unwrap();
+    let store = Durable::postgres(server.config())
+        .namespace(&name)
+        .store()
+        .open()
+        .await
+        .unwrap();
+    let truncate = async || {
+        client
+            .batch_execute("TRUNCATE tickwheel.slot")
+            .await
+            .unwrap()
+    };
     let (id, slot) = (NodeId(81), store.slot(0));
-    let place = Place { due: StoreTime::MIN, slot, id: 1 };
-    let rows = || vec![NewRow { place, ..NewRow::default() }];
+    let place = Place {
+        due: StoreTime::MIN,
+        slot,
+        id: 1,
+    };
+    let rows = || {
+        vec![NewRow {
+            place,
+            ..NewRow::default()
+        }]
+    };
     let claims = |owned: Vec<Owned>| {
         let epoch = owned.iter().find(|owned| owned.slot == slot).unwrap().epoch;
         vec![Claim { place, epoch }]
@@ -302,50 +387,87 @@ async fn slots_that_are_deleted_are_made_anew(server: &Server) {
     store.join(id, Duration::from_secs(60)).await.unwrap();
     store.schedule(id, rows()).await.unwrap();
     let first = claims(store.take(id, 1_024).await.unwrap());
-    assert_eq!(store.claim(id, first.clone(), 0).await.unwrap().rows.len(), 1);
+    assert_eq!(
+        store.claim(id, first.clone(), 0).await.unwrap().rows.len(),
+        1
+    );
     truncate().await;
-    assert!(store.schedule(id, rows()).await.is_err(), "it would not fire");
+    assert!(
+        store.schedule(id, rows()).await.is_err(),
+        "it would not fire"
+    );
     truncate().await;
     assert!(store.survey(id).await.is_err(), "it says so");
     truncate().await;
     assert!(store.first().await.is_err(), "it says so");
     let survey = store.survey(id).await.unwrap();
-    assert_eq!((survey.slots, survey.free, survey.owned.len()), (1_024, 1_024, 0));
+    assert_eq!(
+        (survey.slots, survey.free, survey.owned.len()),
+        (1_024, 1_024, 0)
+    );
     let second = claims(store.take(id, 1_024).await.unwrap());
     assert!(second[0].epoch > first[0].epoch);
     let answer = store.claim(id, second, 1).await.unwrap();
     assert_eq!((answer.rows.len(), answer.rows[0].attempts), (1, 2));
     store.leave(id).await.unwrap();
-    client.batch_execute("DELETE FROM tickwheel.timer").await.unwrap();
+    client
+        .batch_execute("DELETE FROM tickwheel.timer")
+        .await
+        .unwrap();
     a_node_fires_what_was_there(server, &name).await;
 }
 
 /// Deletes all slots after one timer was scheduled, and before another one is.
 async fn a_node_fires_what_was_there(server: &Server, name: &str) {
     let (client, (node, mut fired)) = (client(server).await, node(server, name).await);
-    node.schedule(Entry::keyed("before", Duration::from_secs(2), "x")).await.unwrap();
-    client.batch_execute("TRUNCATE tickwheel.slot").await.unwrap();
+    node.schedule(Entry::keyed("before", Duration::from_secs(2), "x"))
+        .await
+        .unwrap();
+    client
+        .batch_execute("TRUNCATE tickwheel.slot")
+        .await
+        .unwrap();
     assert_eq!(next(&mut fired).await.key.unwrap(), "before");
     assert!(node.stats().errors > 0);
-    while node.schedule(Entry::keyed("after", Duration::ZERO, "x")).await.is_err() {}
+    while node
+        .schedule(Entry::keyed("after", Duration::ZERO, "x"))
+        .await
+        .is_err()
+    {}
     assert_eq!(next(&mut fired).await.key.unwrap(), "after");
 }
 
 async fn who_is_about_to_leave_shares_no_more_and_tells_what_it_gives_up(server: &Server) {
-    let store = Durable::postgres(server.config()).namespace(name()).store().open().await.unwrap();
+    let store = Durable::postgres(server.config())
+        .namespace(name())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let [leaves, stays] = [NodeId(71), NodeId(72)];
     for node in [leaves, stays] {
         store.join(node, Duration::from_secs(60)).await.unwrap();
     }
     let owned = store.take(leaves, 2).await.unwrap();
     assert_eq!(store.survey(stays).await.unwrap().live, 2);
-    let until = store.survey(stays).await.unwrap().next_end.expect("another node is there");
+    let until = store
+        .survey(stays)
+        .await
+        .unwrap()
+        .next_end
+        .expect("another node is there");
     assert!(until <= Duration::from_secs(60));
     for (given, retires) in owned.iter().zip([true, false]) {
         store.release(leaves, vec![*given]).await.unwrap();
         let told = store.hints(stays).await.unwrap().places;
-        assert_eq!(told.iter().map(|place| place.slot).collect::<Vec<_>>(), [given.slot]);
-        assert!(store.hints(leaves).await.unwrap().places.is_empty(), "it knows");
+        assert_eq!(
+            told.iter().map(|place| place.slot).collect::<Vec<_>>(),
+            [given.slot]
+        );
+        assert!(
+            store.hints(leaves).await.unwrap().places.is_empty(),
+            "it knows"
+        );
         if retires {
             store.retire(leaves).await.unwrap();
         }
@@ -359,7 +481,9 @@ async fn who_is_about_to_leave_shares_no_more_and_tells_what_it_gives_up(server:
 async fn one_poison_timer_takes_no_neighbour_along(server: &Server) {
     let namespace = name();
     a_poison_takes_no_neighbour_along(|| {
-        Durable::postgres(server.config()).namespace(&namespace).lease(Duration::from_secs(1))
+        Durable::postgres(server.config())
+            .namespace(&namespace)
+            .lease(Duration::from_secs(1))
     })
     .await;
 }

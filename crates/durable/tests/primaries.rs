@@ -29,11 +29,18 @@ async fn node(server: &Server, fired: &Fired) -> Durable<Postgres> {
         *fired.entry((key.clone(), due.at)).or_default() += 1;
         let runs = fired.keys().filter(|(other, _)| *other == key).count();
         let ends = !key.starts_with("series") || runs == RUNS;
-        let outcome = if ends { Outcome::Done } else { Series::every(PERIOD).next(due) };
+        let outcome = if ends {
+            Outcome::Done
+        } else {
+            Series::every(PERIOD).next(due)
+        };
         async { outcome }
     };
     let node = Durable::postgres(server.config()).namespace("orders");
-    node.lease(Duration::from_secs(1)).start(&timer, handler).await.unwrap()
+    node.lease(Duration::from_secs(1))
+        .start(&timer, handler)
+        .await
+        .unwrap()
 }
 
 /// What is asked of one tenant, and whether each of its timers was cancelled.
@@ -54,7 +61,10 @@ impl Tenant {
         ] {
             node.schedule(entry(what, delay)).await.unwrap();
         }
-        Tenant { number, cancelled: false }
+        Tenant {
+            number,
+            cancelled: false,
+        }
     }
 
     /// Cancels and touches; some of it comes too late, as the answer says.
@@ -97,7 +107,11 @@ async fn a_primary_is_added_under_load() {
             let server = servers.last().unwrap();
             primaries.push([node(server, &fired).await, node(server, &fired).await]);
         }
-        homes.push(if number % 3 == 0 { 0 } else { primaries.len() - 1 });
+        homes.push(if number % 3 == 0 {
+            0
+        } else {
+            primaries.len() - 1
+        });
         let at = |number: usize| &primaries[homes[number]][number % 2];
         tenants.push(Tenant::schedules(number, at(number)).await);
         if let Some(former) = number.checked_sub(TENANTS / 3) {
@@ -105,7 +119,9 @@ async fn a_primary_is_added_under_load() {
         }
     }
     for tenant in &mut tenants[TENANTS - TENANTS / 3..] {
-        tenant.changes(&primaries[homes[tenant.number]][tenant.number % 2]).await;
+        tenant
+            .changes(&primaries[homes[tenant.number]][tenant.number % 2])
+            .await;
     }
     let expected: HashMap<String, usize> = tenants.iter().flat_map(Tenant::runs).collect();
     let all: usize = expected.values().sum();

@@ -27,7 +27,9 @@ async fn two_schemas_know_nothing_of_each_other() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
     let name = "some";
     let primary = |schema: &str| {
-        let builder = Durable::postgres(server.config()).namespace(name).schema(schema);
+        let builder = Durable::postgres(server.config())
+            .namespace(name)
+            .schema(schema);
         builder.lease(Duration::from_secs(1))
     };
     let odd = primary("a\"b").store().open().await;
@@ -59,7 +61,10 @@ async fn two_schemas_know_nothing_of_each_other() {
         assert_eq!(due.unwrap().unwrap().payload, schema.as_bytes());
         nodes.push((node, fired));
         let there = "DELETE FROM \"Other\".timer WHERE key = 'b'";
-        assert_eq!(client.execute(there, &[]).await.unwrap_or(0), u64::from(schema == "Other"));
+        assert_eq!(
+            client.execute(there, &[]).await.unwrap_or(0),
+            u64::from(schema == "Other")
+        );
     }
     for (node, mut fired) in nodes {
         node.drain().await;
@@ -81,23 +86,38 @@ async fn a_name_that_cannot_be_is_told_with_what_it_names() {
     let long = "ä".repeat(257);
     let namespace = open(primary().namespace(&long)).await;
     assert!(namespace.starts_with("the namespace \"ä"), "{namespace}");
-    assert!(namespace.contains("514 bytes") && namespace.contains("512"), "{namespace}");
+    assert!(
+        namespace.contains("514 bytes") && namespace.contains("512"),
+        "{namespace}"
+    );
     assert!(namespace.chars().count() < 150, "{namespace}");
     let schema = open(primary().schema("a-b")).await;
-    assert!(schema.starts_with("the schema \"a-b\"") && schema.contains("letters"), "{schema}");
+    assert!(
+        schema.starts_with("the schema \"a-b\"") && schema.contains("letters"),
+        "{schema}"
+    );
     let timer = Timer::builder().start().unwrap();
     let node = Durable::memory(Memory::new(1, SystemClock));
-    let node = node.start(&timer, |_| async { Outcome::Done }).await.unwrap();
+    let node = node
+        .start(&timer, |_| async { Outcome::Done })
+        .await
+        .unwrap();
     let entry = |key: &str| Entry::keyed(key, Duration::ZERO, "");
     let key = told(node.schedule(entry("a\0b")).await.unwrap_err());
-    assert!(key.starts_with("the key \"a\\0b\"") && key.contains("zero byte"), "{key}");
+    assert!(
+        key.starts_with("the key \"a\\0b\"") && key.contains("zero byte"),
+        "{key}"
+    );
     for answer in [
         node.schedule(entry("a").tag(&long)).await.map(drop),
         node.cancel_tag(&long).await.map(drop),
         node.pause(Some(&long), Duration::ZERO).await,
     ] {
         let tag = told(answer.unwrap_err());
-        assert!(tag.starts_with("the tag \"ä") && tag.chars().count() < 150, "{tag}");
+        assert!(
+            tag.starts_with("the tag \"ä") && tag.chars().count() < 150,
+            "{tag}"
+        );
     }
 }
 
@@ -116,12 +136,24 @@ async fn options_may_be_as_short_and_as_long_as_a_duration_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_of_version_7_are_migrated() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    Durable::postgres(server.config()).store().open().await.unwrap();
+    Durable::postgres(server.config())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let client = connect(&server.config()).await.unwrap();
     go_back(&client).await;
     assert_eq!(version(&client).await, VERSION - 1);
-    client.batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0").await.unwrap();
-    let told = Durable::postgres(server.config()).store().open().await.unwrap_err().to_string();
+    client
+        .batch_execute("UPDATE tickwheel.slot SET served = 2 WHERE slot % 2 = 0")
+        .await
+        .unwrap();
+    let told = Durable::postgres(server.config())
+        .store()
+        .open()
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(told.contains("slots have moved"), "{told}");
     let content = "UPDATE tickwheel.slot SET served = 0, epoch = 7;
         INSERT INTO tickwheel.timer (slot, due, id, key, claim, attempts, payload)
@@ -133,7 +165,10 @@ async fn tables_of_version_7_are_migrated() {
         let _ = sender.send(due);
         async { Outcome::Done }
     };
-    let node = Durable::postgres(server.config()).start(&timer, handler).await.unwrap();
+    let node = Durable::postgres(server.config())
+        .start(&timer, handler)
+        .await
+        .unwrap();
     let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
     let due = due.expect("it fires").expect("the node is there");
     assert_eq!((due.key.as_deref(), due.attempt), (Some("old"), 2));
@@ -143,23 +178,37 @@ async fn tables_of_version_7_are_migrated() {
 }
 
 async fn version(client: &Client) -> i32 {
-    let row = client.query_one("SELECT version FROM tickwheel.version", &[]).await;
+    let row = client
+        .query_one("SELECT version FROM tickwheel.version", &[])
+        .await;
     row.unwrap().get(0)
 }
 
 async fn go_back(client: &Client) {
-    let from_8 = include_str!("../UPGRADES.md").split("```").find_map(|it| it.strip_prefix("sql"));
-    client.batch_execute(&format!("BEGIN; {} COMMIT;", from_8.unwrap())).await.unwrap();
+    let from_8 = include_str!("../UPGRADES.md")
+        .split("```")
+        .find_map(|it| it.strip_prefix("sql"));
+    client
+        .batch_execute(&format!("BEGIN; {} COMMIT;", from_8.unwrap()))
+        .await
+        .unwrap();
 }
 
 /// Seen to fail, from version 7 as from nothing: no node started, and none could pause.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_of_all_tables_may_be_published() {
     let server = Server::start(&["fsync=off", "wal_level=logical"]).unwrap();
-    Durable::postgres(server.config()).store().open().await.unwrap();
+    Durable::postgres(server.config())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let client = connect(&server.config()).await.unwrap();
     go_back(&client).await;
-    client.batch_execute("CREATE PUBLICATION everything FOR ALL TABLES").await.unwrap();
+    client
+        .batch_execute("CREATE PUBLICATION everything FOR ALL TABLES")
+        .await
+        .unwrap();
     for schema in ["tickwheel", "fresh"] {
         let timer = Timer::builder().start().unwrap();
         let (sender, mut fired) = unbounded_channel();
@@ -170,10 +219,14 @@ async fn changes_of_all_tables_may_be_published() {
         let node = Durable::postgres(server.config()).schema(schema);
         let node = node.start(&timer, handler).await.unwrap();
         for seconds in [3_600, 7_200] {
-            node.pause(Some("a"), Duration::from_secs(seconds)).await.unwrap();
+            node.pause(Some("a"), Duration::from_secs(seconds))
+                .await
+                .unwrap();
         }
         assert_eq!(node.pauses().await.unwrap().len(), 1);
-        node.schedule(Entry::keyed("a", Duration::ZERO, "").tag("a")).await.unwrap();
+        node.schedule(Entry::keyed("a", Duration::ZERO, "").tag("a"))
+            .await
+            .unwrap();
         node.resume(Some("a")).await.unwrap();
         let due = tokio::time::timeout(Duration::from_secs(60), fired.recv()).await;
         assert_eq!(due.unwrap().unwrap().key.as_deref(), Some("a"));
@@ -197,17 +250,34 @@ const FAR: &str = "INSERT INTO tickwheel.timer (slot, due, id, payload)
 async fn no_timer_of_a_batch_is_compared_with_each_other_one() {
     const TIMERS: i64 = 1_000;
     let server = Server::start(TOLD).expect("PostgreSQL is installed");
-    let store = Durable::postgres(server.config()).store().open().await.unwrap();
+    let store = Durable::postgres(server.config())
+        .store()
+        .open()
+        .await
+        .unwrap();
     let client = connect(&server.config()).await.unwrap();
-    for sql in [TAKEN_FOR_EMPTY, "VACUUM (TRUNCATE false) tickwheel.timer", FAR] {
+    for sql in [
+        TAKEN_FOR_EMPTY,
+        "VACUUM (TRUNCATE false) tickwheel.timer",
+        FAR,
+    ] {
         client.batch_execute(sql).await.unwrap();
     }
     let (node, due) = (NodeId(1), StoreTime::MIN);
     store.join(node, Duration::from_secs(600)).await.unwrap();
     let owned = store.take(node, 1_024).await.unwrap();
     let slot = |id: i64| store.slot(id as u64);
-    let name = |id: i64| KeyName { slot: slot(id), key: id.to_string() };
-    let places: Vec<Place> = (0..TIMERS).map(|id| Place { due, slot: slot(id), id }).collect();
+    let name = |id: i64| KeyName {
+        slot: slot(id),
+        key: id.to_string(),
+    };
+    let places: Vec<Place> = (0..TIMERS)
+        .map(|id| Place {
+            due,
+            slot: slot(id),
+            id,
+        })
+        .collect();
     let row = |place: &Place, keep| NewRow {
         place: *place,
         key: Some(place.id.to_string()),
@@ -216,14 +286,34 @@ async fn no_timer_of_a_batch_is_compared_with_each_other_one() {
     };
     for keep in [false, false, true] {
         let rows = places.iter().map(|place| row(place, keep)).collect();
-        assert_eq!(store.schedule(node, rows).await.unwrap().len(), places.len());
+        assert_eq!(
+            store.schedule(node, rows).await.unwrap().len(),
+            places.len()
+        );
     }
-    store.touch((0..TIMERS).map(|id| (name(id), due)).collect()).await.unwrap();
+    store
+        .touch((0..TIMERS).map(|id| (name(id), due)).collect())
+        .await
+        .unwrap();
     let epoch = |place: &Place| owned.iter().find(|it| it.slot == place.slot).unwrap().epoch;
-    let claim = |place: &Place| Claim { place: *place, epoch: epoch(place) };
+    let claim = |place: &Place| Claim {
+        place: *place,
+        epoch: epoch(place),
+    };
     let claims: Vec<Claim> = places.iter().map(claim).collect();
-    assert_eq!(store.claim(node, claims.clone(), 0).await.unwrap().rows.len(), places.len());
-    let acks = claims.into_iter().map(|claim| Ack { claim, ending: Ending::Retry(due) });
+    assert_eq!(
+        store
+            .claim(node, claims.clone(), 0)
+            .await
+            .unwrap()
+            .rows
+            .len(),
+        places.len()
+    );
+    let acks = claims.into_iter().map(|claim| Ack {
+        claim,
+        ending: Ending::Retry(due),
+    });
     store.acknowledge(acks.collect()).await.unwrap();
     store.cancel((0..TIMERS).map(name).collect()).await.unwrap();
     let sql = "SELECT p[1], p[2]::int * coalesce(p[3], '1')::int
@@ -243,16 +333,28 @@ async fn no_timer_of_a_batch_is_compared_with_each_other_one() {
 async fn no_statement_is_compiled() {
     let settings = ["jit=on", "enable_seqscan=off", "jit_above_cost=0"];
     let server = Server::start(&[TOLD, &settings].concat()).expect("PostgreSQL is installed");
-    let store = Durable::postgres(server.config()).store().open().await.unwrap();
-    let row =
-        NewRow { place: Place { slot: store.slot(1), ..Place::default() }, ..Default::default() };
+    let store = Durable::postgres(server.config())
+        .store()
+        .open()
+        .await
+        .unwrap();
+    let row = NewRow {
+        place: Place {
+            slot: store.slot(1),
+            ..Place::default()
+        },
+        ..Default::default()
+    };
     store.schedule(NodeId(1), vec![row]).await.unwrap();
     assert_eq!(store.list(Search::new(10)).await.unwrap().len(), 1);
     let client = connect(&server.config()).await.unwrap();
     client.batch_execute("SET jit = off").await.unwrap(); // What looks is not meant.
     let told = "SELECT pg_read_file(pg_current_logfile())";
     let told: String = look(&client, told).await[0].get(0);
-    assert!(told.contains("Query Text") && !told.contains("JIT:"), "{told}");
+    assert!(
+        told.contains("Query Text") && !told.contains("JIT:"),
+        "{told}"
+    );
 }
 
 /// Another namespace has as many. The server has looked at the table, as it does in time.
@@ -261,13 +363,24 @@ async fn no_statement_is_compiled() {
 async fn a_page_of_dead_timers_reads_no_others() {
     const PAGE: u32 = 10;
     let server = Server::start(TOLD).expect("PostgreSQL is installed");
-    let primary = |name| Durable::postgres(server.config()).namespace(name).store().open();
-    let (store, _other) = (primary("one").await.unwrap(), primary("other").await.unwrap());
+    let primary = |name| {
+        Durable::postgres(server.config())
+            .namespace(name)
+            .store()
+            .open()
+    };
+    let (store, _other) = (
+        primary("one").await.unwrap(),
+        primary("other").await.unwrap(),
+    );
     let client = connect(&server.config()).await.unwrap();
     let many = "INSERT INTO tickwheel.dead (slot, attempts, id, payload, reason, died)
         SELECT 1024 + n % 2048, 1, n, '', '', 30000 - n FROM generate_series(1, 20000) AS n";
     client.batch_execute(many).await.unwrap();
-    client.batch_execute("ANALYZE tickwheel.dead").await.unwrap();
+    client
+        .batch_execute("ANALYZE tickwheel.dead")
+        .await
+        .unwrap();
     let mut search = Search::new(PAGE);
     for _ in 0..3 {
         let page = store.dead(search).await.unwrap();
@@ -289,12 +402,24 @@ async fn a_page_of_dead_timers_reads_no_others() {
 async fn a_page_of_timers_reads_one_of_each_slot_and_itself() {
     const PAGE: u32 = 100;
     let server = Server::start(TOLD).expect("PostgreSQL is installed");
-    let primary = |name| Durable::postgres(server.config()).namespace(name).store().open();
-    let (store, _other) = (primary("one").await.unwrap(), primary("other").await.unwrap());
+    let primary = |name| {
+        Durable::postgres(server.config())
+            .namespace(name)
+            .store()
+            .open()
+    };
+    let (store, _other) = (
+        primary("one").await.unwrap(),
+        primary("other").await.unwrap(),
+    );
     let client = connect(&server.config()).await.unwrap();
     let many = "INSERT INTO tickwheel.timer (slot, due, id, payload)
         SELECT 1024 + n % 2048, 30000 + n, n, '' FROM generate_series(1, 80000) AS n";
-    for sql in [TAKEN_FOR_EMPTY, "VACUUM (TRUNCATE false) tickwheel.timer", many] {
+    for sql in [
+        TAKEN_FOR_EMPTY,
+        "VACUUM (TRUNCATE false) tickwheel.timer",
+        many,
+    ] {
         client.batch_execute(sql).await.unwrap();
     }
     let mut search = Search::new(PAGE);
@@ -306,7 +431,10 @@ async fn a_page_of_timers_reads_one_of_each_slot_and_itself() {
         assert_eq!(dues, expected.collect::<Vec<_>>());
         search = Search::new(PAGE).after(listed.last().unwrap());
         if page == 1 {
-            client.batch_execute("ANALYZE tickwheel.timer").await.unwrap();
+            client
+                .batch_execute("ANALYZE tickwheel.timer")
+                .await
+                .unwrap();
         }
     }
     let sql = "SELECT max((p[1]::numeric + coalesce(p[3], '0')::numeric) * p[2]::numeric)::text
@@ -316,5 +444,8 @@ async fn a_page_of_timers_reads_one_of_each_slot_and_itself() {
             || '(?:\\n[^\\n]*Removed[^\\n:]*: ([0-9]+))?', 'g') AS p
         WHERE told ~ 'starts_with'";
     let most: String = look(&client, sql).await[0].get(0);
-    assert!(most.parse::<f64>().unwrap() <= f64::from(1_024 + 2 * PAGE), "{most}");
+    assert!(
+        most.parse::<f64>().unwrap() <= f64::from(1_024 + 2 * PAGE),
+        "{most}"
+    );
 }

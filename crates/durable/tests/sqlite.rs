@@ -30,14 +30,22 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 fn compare_with_memory(steps: &[Step]) {
     let folder = tempfile::tempdir().unwrap();
     runtime().block_on(async {
         let file = Durable::sqlite(folder.path().join("timers")).store();
-        compare(Memory::new(1, SystemClock), file.open().await.unwrap(), steps).await;
+        compare(
+            Memory::new(1, SystemClock),
+            file.open().await.unwrap(),
+            steps,
+        )
+        .await;
     });
 }
 
@@ -54,7 +62,11 @@ async fn none_is_taken_twice_of_many() {
     memory.dead_ones_are_brought_back_or_deleted_once().await;
     memory.timers_are_moved_once().await;
     let folder = tempfile::tempdir().unwrap();
-    let file = Durable::sqlite(folder.path().join("timers")).store().open().await.unwrap();
+    let file = Durable::sqlite(folder.path().join("timers"))
+        .store()
+        .open()
+        .await
+        .unwrap();
     let mut file = Driven::new(file).await;
     file.dead_ones_are_brought_back_or_deleted_once().await;
     file.timers_are_moved_once().await;
@@ -70,7 +82,10 @@ async fn a_second_process_and_other_versions_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("timers");
     let first = Durable::sqlite(&path).store().open().await.unwrap();
-    assert!(matches!(Durable::sqlite(&path).store().open().await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        Durable::sqlite(&path).store().open().await,
+        Err(Error::Unavailable(_))
+    ));
     drop(first);
     for version in [4, 99] {
         // The thread ends in its own time.
@@ -88,10 +103,15 @@ async fn a_second_process_and_other_versions_are_refused_by_name() {
 /// Seen to fail: it opened, timers were accepted, and those of the damaged page never fired.
 #[tokio::test]
 async fn a_damaged_file_is_refused() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let node = open(folder.path(), &timer).await;
     let entry = |n: u32| Entry::keyed(n.to_string(), Duration::from_secs(3_600), [7; 1_000]);
-    node.schedule_many((0..200).map(entry).collect()).await.unwrap();
+    node.schedule_many((0..200).map(entry).collect())
+        .await
+        .unwrap();
     drop(node);
     let path = folder.path().join("timers");
     // Its thread closes it, and what was written ahead is in it then.
@@ -103,7 +123,12 @@ async fn a_damaged_file_is_refused() {
     bytes[half..half + 4_096].fill(0xff);
     std::fs::write(&path, bytes).unwrap();
     let told = loop {
-        let told = Durable::sqlite(&path).store().open().await.unwrap_err().to_string();
+        let told = Durable::sqlite(&path)
+            .store()
+            .open()
+            .await
+            .unwrap_err()
+            .to_string();
         if !told.contains("has the file open") {
             break told;
         }
@@ -115,10 +140,16 @@ async fn a_damaged_file_is_refused() {
 /// Seen to fail: it was said to be another process.
 #[tokio::test]
 async fn a_second_node_of_this_process_is_told_what_keeps_the_file() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let node = open(folder.path(), &timer).await;
     node.drain().await; // It has the file all the same.
-    let refused = Durable::sqlite(folder.path().join("timers")).store().open().await;
+    let refused = Durable::sqlite(folder.path().join("timers"))
+        .store()
+        .open()
+        .await;
     let told = refused.unwrap_err().to_string();
     assert!(told.contains("drop all of its clones"), "{told}");
 }
@@ -155,14 +186,26 @@ impl Subscriber for Warnings {
 async fn that_nobody_drives_the_timer_is_told_without_a_call() {
     let (sender, mut warnings) = mpsc::unbounded_channel();
     tracing::subscriber::set_global_default(Warnings(sender)).unwrap();
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().build().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().build().unwrap(),
+    );
     let node = open(folder.path(), &timer).await;
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     let told = async {
         // Other tests are warned of other things.
-        while !warnings.recv().await.unwrap().contains("nobody calls `advance_clock`") {}
+        while !warnings
+            .recv()
+            .await
+            .unwrap()
+            .contains("nobody calls `advance_clock`")
+        {}
     };
-    tokio::time::timeout(Duration::from_secs(60), told).await.expect("it is told");
+    tokio::time::timeout(Duration::from_secs(60), told)
+        .await
+        .expect("it is told");
 }
 
 /// Seen to fail: they were opened, and gone with the node.
@@ -174,7 +217,10 @@ async fn a_path_that_names_no_file_is_refused() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = format!("file:{}/timers?mode=memory", folder.path().display());
-    assert!(Durable::sqlite(path).store().open().await.is_err(), "there is no such folder");
+    assert!(
+        Durable::sqlite(path).store().open().await.is_err(),
+        "there is no such folder"
+    );
 }
 
 const FULL: &str = "TICKWHEEL_FULL_FOLDER";
@@ -183,7 +229,9 @@ const FULL: &str = "TICKWHEEL_FULL_FOLDER";
 /// Seen to fail: a commit that did not fit was said to be uncertain.
 #[tokio::test]
 async fn on_a_full_disk() {
-    let Some(folder) = std::env::var_os(FULL) else { return };
+    let Some(folder) = std::env::var_os(FULL) else {
+        return;
+    };
     let timer = Timer::builder().start().unwrap();
     let node = open(Path::new(&folder), &timer).await;
     let (mut last, mut refused) = (0, 0);
@@ -207,8 +255,12 @@ fn a_full_disk_does_nothing_that_it_did_not_answer() {
     let script = "mount -t tmpfs -o size=512k none \"$0\" || exit 77
         exec \"$1\" --exact on_a_full_disk --nocapture";
     let mut child = Command::new("unshare");
-    child.args(["--map-root-user", "--mount", "sh", "-c", script]).arg(folder.path());
-    child.arg(std::env::current_exe().unwrap()).env(FULL, folder.path());
+    child
+        .args(["--map-root-user", "--mount", "sh", "-c", script])
+        .arg(folder.path());
+    child
+        .arg(std::env::current_exe().unwrap())
+        .env(FULL, folder.path());
     let output = child.output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
     if output.status.code() == Some(0) {
@@ -228,7 +280,10 @@ async fn a_file_of_version_5_is_migrated() {
     let path = folder.path().join("timers");
     drop(Durable::sqlite(&path).store().open().await.unwrap());
     let blocks = include_str!("../UPGRADES.md").split("```");
-    let from_6 = blocks.filter_map(|it| it.strip_prefix("text")).next().unwrap();
+    let from_6 = blocks
+        .filter_map(|it| it.strip_prefix("text"))
+        .next()
+        .unwrap();
     let back = &format!(
         "BEGIN EXCLUSIVE; {from_6}
         UPDATE owner SET epoch = 7;
@@ -237,7 +292,10 @@ async fn a_file_of_version_5_is_migrated() {
         COMMIT;"
     );
     // The thread ends in its own time.
-    while rusqlite::Connection::open(&path).and_then(|file| file.execute_batch(back)).is_err() {
+    while rusqlite::Connection::open(&path)
+        .and_then(|file| file.execute_batch(back))
+        .is_err()
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let timer = Timer::builder().start().unwrap();
@@ -255,7 +313,10 @@ async fn a_file_of_version_5_is_migrated() {
 /// Seen to fail: what had died again by the next step was brought back with that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_dies_again_while_all_are_brought_back_is_brought_back_once() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let handler = |_| async { Outcome::Failed("no luck".to_owned()) };
     let node = Durable::sqlite(folder.path().join("timers")).max_attempts(1);
     let node = node.start(&timer, handler).await.unwrap();
@@ -284,14 +345,20 @@ const FOLDER: &str = "TICKWHEEL_KILLED_FOLDER";
 /// Opens the file once its former owner's lock has gone; handlers write down what they get.
 async fn open(folder: &Path, timer: &Timer) -> Durable<Sqlite> {
     loop {
-        let ledger = OpenOptions::new().create(true).append(true).open(folder.join("ledger"));
+        let ledger = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join("ledger"));
         let ledger = ledger.unwrap();
         let handler = move |due: Due| {
             let line = format!("{}\n", due.key.unwrap());
             (&ledger).write_all(line.as_bytes()).unwrap();
             async { Outcome::Done }
         };
-        match Durable::sqlite(folder.join("timers")).start(timer, handler).await {
+        match Durable::sqlite(folder.join("timers"))
+            .start(timer, handler)
+            .await
+        {
             Ok(node) => return node,
             Err(Error::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(10)).await,
             Err(error) => panic!("{error}"),
@@ -302,7 +369,9 @@ async fn open(folder: &Path, timer: &Timer) -> Durable<Sqlite> {
 /// Runs the process that is killed: it tells each answer once it has it.
 #[tokio::test]
 async fn child() {
-    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
     let timer = Timer::builder().start().unwrap();
     let node = open(Path::new(&folder), &timer).await;
     for number in 0_u64.. {
@@ -324,9 +393,13 @@ async fn what_was_answered_survives_a_kill() {
     let (mut scheduled, mut cancelled) = (HashSet::new(), HashSet::new());
     for life in 0..8_usize {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "child", "--nocapture"]).env(FOLDER, folder.path());
+        child
+            .args(["--exact", "child", "--nocapture"])
+            .env(FOLDER, folder.path());
         let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
-        let told = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let told = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
         let mut last = String::new();
         for line in told {
             // The harness says a word before the first.
@@ -356,7 +429,9 @@ async fn what_was_answered_survives_a_kill() {
     loop {
         fired.clear();
         let ledger = std::fs::read_to_string(folder.path().join("ledger")).unwrap();
-        ledger.lines().for_each(|key| *fired.entry(key.to_owned()).or_default() += 1);
+        ledger
+            .lines()
+            .for_each(|key| *fired.entry(key.to_owned()).or_default() += 1);
         if expected.iter().all(|key| fired.contains_key(*key)) {
             break;
         }
@@ -364,7 +439,10 @@ async fn what_was_answered_survives_a_kill() {
         assert!(Instant::now() < patience, "{:?} is lost", lost());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(cancelled.iter().all(|key| !fired.contains_key(key)), "cancelled, yet fired");
+    assert!(
+        cancelled.iter().all(|key| !fired.contains_key(key)),
+        "cancelled, yet fired"
+    );
     assert!(!cancelled.is_empty() && fired.len() >= expected.len());
     node.drain().await;
     // Each kill may repeat what was in flight then.

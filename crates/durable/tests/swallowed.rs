@@ -56,7 +56,9 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, may_pass: impl Fn
 
 /// With a bound that only a bug breaks.
 async fn ends<A>(call: impl Future<Output = A>) -> A {
-    tokio::time::timeout(Duration::from_secs(60), call).await.expect("it ends")
+    tokio::time::timeout(Duration::from_secs(60), call)
+        .await
+        .expect("it ends")
 }
 
 async fn fails<A: Debug>(call: impl Future<Output = Result<A, Error>>) {
@@ -77,12 +79,19 @@ async fn standing<C: Future<Output: Debug>>(call: C, asked: &Notify) -> Pin<Box<
 #[tokio::test]
 async fn what_asks_by_itself_gives_up() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    let open = |config| Durable::postgres(config).namespace("swallowed").store().open();
+    let open = |config| {
+        Durable::postgres(config)
+            .namespace("swallowed")
+            .store()
+            .open()
+    };
     open(server.config()).await.unwrap();
     for word in ["tickwheel.version", "tickwheel.namespace"] {
         fails(open(proxy(&server, word, &Arc::default()).await)).await;
     }
-    let store = open(proxy(&server, "LISTEN", &Arc::default()).await).await.unwrap();
+    let store = open(proxy(&server, "LISTEN", &Arc::default()).await)
+        .await
+        .unwrap();
     fails(store.rest(NodeId(1), StoreTime::MAX)).await;
 }
 

@@ -40,7 +40,9 @@ async fn file(path: &Path, timer: &Timer) -> (Durable<Sqlite>, Running) {
         }
     };
     let table = "CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY)";
-    let made = node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await;
+    let made = node
+        .transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?))
+        .await;
     made.unwrap();
     (node, running)
 }
@@ -54,14 +56,17 @@ async fn orders(node: &Durable<Sqlite>) -> i64 {
     let count = |file: &rusqlite::Connection| {
         file.query_row("SELECT count(*) FROM orders", [], |row| row.get(0))
     };
-    node.transact(move |own| Ok::<_, Error>(count(own.connection())?)).await.unwrap()
+    node.transact(move |own| Ok::<_, Error>(count(own.connection())?))
+        .await
+        .unwrap()
 }
 
 /// Inserts an order and schedules its timer, in a transaction.
 async fn order(node: Durable<Sqlite>, number: i64) -> Result<Scheduled, Error> {
     node.transact(move |own| {
         let scheduled = own.schedule(Entry::keyed(format!("{number}"), HOUR, "x"))?;
-        own.connection().execute("INSERT INTO orders VALUES (?)", [number])?;
+        own.connection()
+            .execute("INSERT INTO orders VALUES (?)", [number])?;
         Ok(scheduled)
     })
     .await
@@ -69,14 +74,26 @@ async fn order(node: Durable<Sqlite>, number: i64) -> Result<Scheduled, Error> {
 
 #[tokio::test]
 async fn on_a_file_all_of_a_transaction_is_done_or_nothing() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let (node, mut handlers) = file(&folder.path().join("timers"), &timer).await;
     // All at once: those that fail take nobody along.
     let all: JoinSet<_> = (0..100).map(|n| order(node.clone(), n / 2)).collect();
     let answers = all.join_all().await;
-    let done = answers.iter().filter(|answer| matches!(answer, Ok(Scheduled::New))).count();
-    let refused = answers.iter().filter(|answer| matches!(answer, Err(Error::Refused(_)))).count();
-    assert_eq!((done, refused, orders(&node).await, node.stats().scheduled), (50, 50, 50, 50));
+    let done = answers
+        .iter()
+        .filter(|answer| matches!(answer, Ok(Scheduled::New)))
+        .count();
+    let refused = answers
+        .iter()
+        .filter(|answer| matches!(answer, Err(Error::Refused(_))))
+        .count();
+    assert_eq!(
+        (done, refused, orders(&node).await, node.stats().scheduled),
+        (50, 50, 50, 50)
+    );
     what_fails_or_panics_is_taken_back(&node).await;
     let changed = node.transact(|own| {
         own.cancel("0")?;
@@ -84,12 +101,17 @@ async fn on_a_file_all_of_a_transaction_is_done_or_nothing() {
     });
     assert_eq!(changed.await.unwrap(), Touched::Moved);
     let (due, outcome) = running(&mut handlers).await;
-    assert_eq!((due.key.as_deref(), node.get("0").await.unwrap()), (Some("1"), None));
+    assert_eq!(
+        (due.key.as_deref(), node.get("0").await.unwrap()),
+        (Some("1"), None)
+    );
     let late = node.transact(|own| Ok::<_, Error>((own.cancel("1")?, own.touch("1", HOUR)?)));
     assert_eq!(late.await.unwrap(), (Cancelled::Running, Touched::Running));
     outcome.send(Outcome::Done).unwrap();
     node.drain().await;
-    let closed = node.transact(|own| own.schedule(Entry::unkeyed(HOUR, "x"))).await;
+    let closed = node
+        .transact(|own| own.schedule(Entry::unkeyed(HOUR, "x")))
+        .await;
     assert!(matches!(closed, Err(Error::Closed)));
 }
 
@@ -118,7 +140,10 @@ async fn what_fails_or_panics_is_taken_back(node: &Durable<Sqlite>) {
             .await
     });
     assert!(panics.await.unwrap_err().is_panic());
-    assert_eq!((node.get("0").await.unwrap().is_some(), orders(node).await), (true, 50));
+    assert_eq!(
+        (node.get("0").await.unwrap().is_some(), orders(node).await),
+        (true, 50)
+    );
 }
 
 /// Fails where all that is asked for waits for one: as it is committed, and with a roll-back by
@@ -127,11 +152,16 @@ async fn what_fails_or_panics_is_taken_back(node: &Durable<Sqlite>) {
 /// nothing of theirs was done.
 #[tokio::test]
 async fn on_a_file_what_its_commit_refuses_takes_nobody_along() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let (node, _handlers) = file(&folder.path().join("timers"), &timer).await;
     let table =
         "CREATE TABLE item (number INTEGER REFERENCES orders DEFERRABLE INITIALLY DEFERRED)";
-    node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?)).await.unwrap();
+    node.transact(|own| Ok::<_, Error>(own.connection().execute_batch(table)?))
+        .await
+        .unwrap();
     let (go, gone) = std::sync::mpsc::channel();
     let waits = node.transact(move |_| gone.recv().map_err(|_| Error::Closed));
     let add = |sql: &'static str, key: &'static str| {
@@ -145,10 +175,14 @@ async fn on_a_file_what_its_commit_refuses_takes_nobody_along() {
     let bad = add("INSERT INTO item VALUES (77)", "bad");
     let rolled_back = add("INSERT OR ROLLBACK INTO orders VALUES (1)", "rolled back");
     let beside = node.transact(|own| own.schedule(Entry::keyed("beside", HOUR, "x")));
-    let (_, bad, rolled_back, beside, ()) =
-        tokio::join!(waits, bad, rolled_back, beside, async { go.send(()).unwrap() });
+    let (_, bad, rolled_back, beside, ()) = tokio::join!(waits, bad, rolled_back, beside, async {
+        go.send(()).unwrap()
+    });
     assert_eq!(beside.unwrap(), Scheduled::New);
-    for (answer, reason) in [(bad, "FOREIGN KEY constraint"), (rolled_back, "UNIQUE constraint")] {
+    for (answer, reason) in [
+        (bad, "FOREIGN KEY constraint"),
+        (rolled_back, "UNIQUE constraint"),
+    ] {
         let error = answer.unwrap_err();
         assert!(
             matches!(error, Error::Refused(_)) && error.to_string().contains(reason),
@@ -163,16 +197,24 @@ async fn on_a_file_what_its_commit_refuses_takes_nobody_along() {
 
 #[tokio::test]
 async fn a_file_is_copied_while_its_node_runs() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let (node, mut handlers) = file(&folder.path().join("timers"), &timer).await;
     order(node.clone(), 7).await.unwrap();
-    node.schedule(Entry::keyed("runs", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("runs", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     let (due, outcome) = running(&mut handlers).await;
     let copy = folder.path().join("the node's copy");
     node.backup(&copy).await.unwrap();
     for refused in [&copy, Path::new(""), &folder.path().join("no/folder")] {
         let answer = node.backup(refused).await;
-        assert!(matches!(answer, Err(Error::Refused(_))), "{refused:?}: {answer:?}");
+        assert!(
+            matches!(answer, Err(Error::Refused(_))),
+            "{refused:?}: {answer:?}"
+        );
     }
     // The node goes on, and the copy has what there was.
     outcome.send(Outcome::Done).unwrap();
@@ -181,17 +223,25 @@ async fn a_file_is_copied_while_its_node_runs() {
     assert_eq!((node.stats().done, node.stats().errors), (1, 0));
     let (node, mut handlers) = file(&copy, &timer).await;
     let (again, _) = running(&mut handlers).await;
-    assert_eq!((again.id, again.attempt, orders(&node).await), (due.id, 2, 1));
+    assert_eq!(
+        (again.id, again.attempt, orders(&node).await),
+        (due.id, 2, 1)
+    );
     assert!(node.get("7").await.unwrap().is_some());
 }
 
 /// A claim of a process that has gone acknowledges nothing any more; its effect is taken back.
 #[tokio::test]
 async fn on_a_file_an_effect_happens_once() {
-    let (folder, timer) = (tempfile::tempdir().unwrap(), Timer::builder().start().unwrap());
+    let (folder, timer) = (
+        tempfile::tempdir().unwrap(),
+        Timer::builder().start().unwrap(),
+    );
     let path = folder.path().join("timers");
     let (node, mut handlers) = file(&path, &timer).await;
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     let (stale, _) = running(&mut handlers).await;
     drop((node, handlers)); // As a crash does.
     let (node, mut handlers) = file(&path, &timer).await;
@@ -199,7 +249,8 @@ async fn on_a_file_an_effect_happens_once() {
     assert_eq!((due.id, due.attempt), (stale.id, 2));
     let ack = async |due: Due| {
         let effect = move |own: &mut Transaction<'_>| {
-            own.connection().execute("INSERT INTO orders VALUES (1)", [])?;
+            own.connection()
+                .execute("INSERT INTO orders VALUES (1)", [])?;
             own.ack(&due)
         };
         node.transact(effect).await
@@ -207,7 +258,10 @@ async fn on_a_file_an_effect_happens_once() {
     assert!(matches!(ack(stale).await, Err(Error::Fenced)));
     assert_eq!(orders(&node).await, 0);
     ack(due.clone()).await.unwrap();
-    assert!(matches!(ack(due).await, Err(Error::Refused(_))), "the order is there");
+    assert!(
+        matches!(ack(due).await, Err(Error::Refused(_))),
+        "the order is there"
+    );
     outcome.send(Outcome::Done).unwrap();
     node.drain().await;
     assert_eq!((node.stats().done, node.stats().errors), (1, 0));
@@ -235,20 +289,38 @@ async fn what_a_transaction_cancels_or_moves_is_so_if_it_commits(server: &Server
         assert_eq!(cancelled, Cancelled::Cancelled(b"x".to_vec()));
         assert_eq!(node.cancel_in(&own, "a").await.unwrap(), Cancelled::Unknown);
         let moved = node.touch_in(&own, "b", Duration::ZERO).await.unwrap();
-        assert_eq!((moved, node.get("a").await.unwrap().is_some()), (Touched::Moved, true));
-        assert_eq!(node.touch_in(&own, "c", HOUR).await.unwrap(), Touched::Unknown);
-        if commits { own.commit().await.unwrap() } else { own.rollback().await.unwrap() }
+        assert_eq!(
+            (moved, node.get("a").await.unwrap().is_some()),
+            (Touched::Moved, true)
+        );
+        assert_eq!(
+            node.touch_in(&own, "c", HOUR).await.unwrap(),
+            Touched::Unknown
+        );
+        if commits {
+            own.commit().await.unwrap()
+        } else {
+            own.rollback().await.unwrap()
+        }
     }
     assert_eq!(next(&mut fired).await.key.as_deref(), Some("b"));
-    assert_eq!((node.get("a").await.unwrap(), node.stats().cancelled), (None, 2));
+    assert_eq!(
+        (node.get("a").await.unwrap(), node.stats().cancelled),
+        (None, 2)
+    );
     let long = "x".repeat(513);
     let own = client.transaction().await.unwrap();
-    assert!(matches!(node.cancel_in(&own, &long).await, Err(Error::BadName(_))));
+    assert!(matches!(
+        node.cancel_in(&own, &long).await,
+        Err(Error::BadName(_))
+    ));
 }
 
 /// Asks for one value, by what other languages have as well.
 async fn ask(client: &Client, call: &str) -> String {
-    let row = client.query_one(&format!("SELECT tickwheel.{call}::text"), &[]).await;
+    let row = client
+        .query_one(&format!("SELECT tickwheel.{call}::text"), &[])
+        .await;
     row.expect(call).get(0)
 }
 
@@ -262,12 +334,20 @@ async fn plain_sql_schedules_cancels_and_moves(server: &Server) {
         let schedule = format!("schedule('{own}', '{key}', {long}, 'x', 'tag')");
         assert_eq!(ask(&client, &schedule).await, "false");
         assert_eq!(ask(&client, &schedule).await, "true", "it is replaced");
-        assert!(node.list(Search::new(1)).await.unwrap()[0].id > 0, "as those that a node draws");
+        assert!(
+            node.list(Search::new(1)).await.unwrap()[0].id > 0,
+            "as those that a node draws"
+        );
         let pending = node.get(key).await.unwrap().expect(key);
         let in_an_hour = SystemTime::now() + HOUR;
-        let late = in_an_hour.duration_since(pending.at.into()).unwrap_or_default();
+        let late = in_an_hour
+            .duration_since(pending.at.into())
+            .unwrap_or_default();
         assert!(late < Duration::from_secs(60) && pending.payload == b"x");
-        assert_eq!(node.schedule(Entry::keyed(key, HOUR, "")).await.unwrap(), Scheduled::Replaced);
+        assert_eq!(
+            node.schedule(Entry::keyed(key, HOUR, "")).await.unwrap(),
+            Scheduled::Replaced
+        );
         let cancel = format!("cancel('{own}', '{key}')");
         assert_eq!(ask(&client, &cancel).await, "cancelled");
         assert_eq!(
@@ -290,8 +370,14 @@ async fn plain_sql_schedules_cancels_and_moves(server: &Server) {
     ask(&client, &format!("schedule('{own}', 'held', {long}, 'x')")).await;
     client.batch_execute(claim).await.unwrap();
     assert_eq!(ask(&client, &touch("held")).await, "running");
-    assert_eq!(ask(&client, &format!("cancel('{own}', 'held')")).await, "running");
-    client.batch_execute("DELETE FROM tickwheel.timer WHERE key = 'held'").await.unwrap();
+    assert_eq!(
+        ask(&client, &format!("cancel('{own}', 'held')")).await,
+        "running"
+    );
+    client
+        .batch_execute("DELETE FROM tickwheel.timer WHERE key = 'held'")
+        .await
+        .unwrap();
     node.drain().await;
 }
 
@@ -302,17 +388,35 @@ async fn plain_sql_is_refused_what_it_may_not(server: &Server) {
     let client = client(server).await;
     let refused = async |call: &str, why: &str| {
         let error = client.batch_execute(call).await.expect_err(call);
-        let told = error.as_db_error().expect("the server's").message().to_owned();
+        let told = error
+            .as_db_error()
+            .expect("the server's")
+            .message()
+            .to_owned();
         assert!(told.contains(why), "{told}");
         client.batch_execute("ROLLBACK").await.unwrap();
     };
     let call = |key: &str, payload: &str| {
         format!("SELECT tickwheel.schedule('{own}', {key}, clock_timestamp(), {payload})")
     };
-    refused("SELECT tickwheel.cancel('nobody', 'a')", "there is no namespace nobody").await;
-    refused(&format!("SELECT tickwheel.cancel('{own}', NULL)"), "a key is null").await;
-    refused(&format!("SELECT tickwheel.touch('{own}', NULL, now())"), "a key is null").await;
-    node.schedule(Entry::keyed("live", HOUR, "x")).await.unwrap();
+    refused(
+        "SELECT tickwheel.cancel('nobody', 'a')",
+        "there is no namespace nobody",
+    )
+    .await;
+    refused(
+        &format!("SELECT tickwheel.cancel('{own}', NULL)"),
+        "a key is null",
+    )
+    .await;
+    refused(
+        &format!("SELECT tickwheel.touch('{own}', NULL, now())"),
+        "a key is null",
+    )
+    .await;
+    node.schedule(Entry::keyed("live", HOUR, "x"))
+        .await
+        .unwrap();
     for time in ["NULL", "now() + NULL", "'infinity'", "'-infinity'"] {
         let call = format!("SELECT tickwheel.schedule('{own}', 'live', {time}, 'y')");
         refused(&call, "a time is null or infinite").await;
@@ -322,13 +426,20 @@ async fn plain_sql_is_refused_what_it_may_not(server: &Server) {
     let live = node.get("live").await.unwrap().unwrap();
     assert!(live.payload == b"x" && SystemTime::from(live.at) < SystemTime::now() + 2 * HOUR);
     refused(&call("repeat('x', 513)", "'x'"), "512 bytes").await;
-    refused(&call("'a'", "convert_to(repeat('x', 1048577), 'UTF8')"), "1 MiB").await;
+    refused(
+        &call("'a'", "convert_to(repeat('x', 1048577), 'UTF8')"),
+        "1 MiB",
+    )
+    .await;
     // Far away: what is due at once might have ended by the time it is looked for.
     let far = format!("SELECT tickwheel.schedule('{own}', 'b', now() + interval '1 hour', 'x')");
     let past = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {far}; COMMIT");
     client.batch_execute(&past).await.unwrap();
     assert!(node.get("b").await.unwrap().is_some());
-    client.batch_execute("BEGIN; DELETE FROM tickwheel.slot").await.unwrap();
+    client
+        .batch_execute("BEGIN; DELETE FROM tickwheel.slot")
+        .await
+        .unwrap();
     refused(&call("'a'", "'x'"), "has lost slots").await;
     assert_eq!(node.get("a").await.unwrap(), None);
     node.drain().await;
@@ -342,7 +453,8 @@ async fn ack(
 ) -> Result<u64, tokio_postgres::Error> {
     let (partition, at) = (due.token.partition as i32, due.at.as_micros());
     let sql = "SELECT tickwheel.ack($1, $2, $3, $4, $5)";
-    on.execute(sql, &[&name, &partition, &at, &due.id, &due.token.epoch]).await
+    on.execute(sql, &[&name, &partition, &at, &due.id, &due.token.epoch])
+        .await
 }
 
 /// Checks that an acknowledgement of what is another's is refused, in Rust and by plain SQL.
@@ -352,7 +464,9 @@ async fn is_fenced(client: &mut Client, name: &str, due: &Due) {
     for epoch in [due.token.epoch, 0] {
         let mut due = due.clone();
         due.token.epoch = epoch;
-        let error = ack(&client.transaction().await.unwrap(), name, &due).await.unwrap_err();
+        let error = ack(&client.transaction().await.unwrap(), name, &due)
+            .await
+            .unwrap_err();
         assert_eq!(error.code().map(SqlState::code), Some("TW001"), "{error}");
     }
 }
@@ -378,7 +492,9 @@ async fn an_effect_and_its_acknowledgement_are_one(server: &Server) {
         let (name, key) = (name(), name());
         let node = Durable::postgres(server.config()).namespace(&name);
         let node = node.start(&timer, handler).await.unwrap();
-        node.schedule(Entry::keyed(&key, Duration::ZERO, "x")).await.unwrap();
+        node.schedule(Entry::keyed(&key, Duration::ZERO, "x"))
+            .await
+            .unwrap();
         let due = next(&mut fired).await;
         for claim in ["0", "epoch + 1"] {
             let claim = format!(
@@ -391,11 +507,23 @@ async fn an_effect_and_its_acknowledgement_are_one(server: &Server) {
         end.send(true).unwrap();
         node.drain().await;
         let sql = "SELECT claim <> 0 FROM tickwheel.timer WHERE key = $1";
-        assert!(client.query_one(sql, &[&key]).await.unwrap().get::<_, bool>(0));
-        client.execute("DELETE FROM tickwheel.timer WHERE key = $1", &[&key]).await.unwrap();
+        assert!(
+            client
+                .query_one(sql, &[&key])
+                .await
+                .unwrap()
+                .get::<_, bool>(0)
+        );
+        client
+            .execute("DELETE FROM tickwheel.timer WHERE key = $1", &[&key])
+            .await
+            .unwrap();
         is_fenced(&mut client, &name, &due).await;
     }
-    client.batch_execute("CREATE TABLE effect (n int)").await.unwrap();
+    client
+        .batch_execute("CREATE TABLE effect (n int)")
+        .await
+        .unwrap();
     for plain in [false, true] {
         effects_happen_once(server, plain).await;
     }
@@ -429,13 +557,19 @@ async fn effects_happen_once(server: &Server, plain: bool) {
         }
     };
     let node = node.start(&timer, handler).await.unwrap();
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     for _ in 0..2 {
         ran.recv().await.unwrap();
     }
     node.drain().await;
     let count = "SELECT count(*) FROM effect WHERE n = $1";
-    let effects = client(server).await.query_one(count, &[&i32::from(plain)]).await.unwrap();
+    let effects = client(server)
+        .await
+        .query_one(count, &[&i32::from(plain)])
+        .await
+        .unwrap();
     assert_eq!(effects.get::<_, i64>(0), 1);
     assert!(ran.try_recv().is_err());
 }

@@ -37,7 +37,11 @@ impl LeaseTerms {
     #[must_use]
     pub fn new(lease: Duration) -> Self {
         let lease = lease.clamp(Duration::from_micros(1), LONGEST);
-        LeaseTerms { lease, renew_every: lease / 3, batch_size: 100 }
+        LeaseTerms {
+            lease,
+            renew_every: lease / 3,
+            batch_size: 100,
+        }
     }
 
     /// Sets how long after it was taken or renewed a lease is renewed, clamped to a range from one
@@ -87,8 +91,18 @@ pub struct Stats {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stats { held, taken, renewed, failed, released, lost } = self;
-        writeln!(f, "held {held}, taken {taken}, released {released}, lost {lost}")?;
+        let Stats {
+            held,
+            taken,
+            renewed,
+            failed,
+            released,
+            lost,
+        } = self;
+        writeln!(
+            f,
+            "held {held}, taken {taken}, released {released}, lost {lost}"
+        )?;
         write!(f, "renewed {renewed}, failed {failed}")
     }
 }
@@ -123,18 +137,31 @@ struct Record {
 
 impl<K: Hash + Eq + Clone> Book<K> {
     pub(crate) fn new(terms: LeaseTerms) -> Self {
-        Book { terms, leases: HashMap::new(), due: BTreeMap::new(), stats: Stats::default() }
+        Book {
+            terms,
+            leases: HashMap::new(),
+            due: BTreeMap::new(),
+            stats: Stats::default(),
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        Stats { held: self.leases.len(), ..self.stats }
+        Stats {
+            held: self.leases.len(),
+            ..self.stats
+        }
     }
 
     /// Enters a lease that was requested at `since`, in place of the key's former one. Returns its
     /// number.
     pub(crate) fn take(&mut self, key: K, since: Instant) -> u64 {
         let (number, due) = (self.stats.taken, since + self.terms.renew_every);
-        let record = Record { number, runs_out: since + self.terms.lease, due, sent: None };
+        let record = Record {
+            number,
+            runs_out: since + self.terms.lease,
+            due,
+            sent: None,
+        };
         if let Some(former) = self.leases.insert(key.clone(), record) {
             self.due.remove(&(former.due, former.number));
             self.stats.released += 1;
@@ -146,11 +173,14 @@ impl<K: Hash + Eq + Clone> Book<K> {
 
     /// Returns a lease, if it is the one with this number.
     fn find(&mut self, key: &K, number: u64) -> Option<&mut Record> {
-        self.leases.get_mut(key).filter(|lease| lease.number == number)
+        self.leases
+            .get_mut(key)
+            .filter(|lease| lease.number == number)
     }
 
     pub(crate) fn is_held(&mut self, key: &K, number: u64, now: Instant) -> bool {
-        self.find(key, number).is_some_and(|lease| now < lease.runs_out)
+        self.find(key, number)
+            .is_some_and(|lease| now < lease.runs_out)
     }
 
     /// Removes a lease that is released. Returns whether it was held.
@@ -179,10 +209,14 @@ impl<K: Hash + Eq + Clone> Book<K> {
     pub(crate) fn round(&mut self, now: Instant) -> (Vec<(K, u64)>, Vec<K>) {
         let until = (now + self.terms.renew_every / 8, u64::MAX);
         let due = self.due.range(..=until).take(self.terms.batch_size);
-        let due: Vec<_> = due.map(|((_, number), key)| (key.clone(), *number)).collect();
+        let due: Vec<_> = due
+            .map(|((_, number), key)| (key.clone(), *number))
+            .collect();
         let (mut renewals, mut lost) = (Vec::new(), Vec::new());
         for (key, number) in due {
-            let Some(lease) = self.find(&key, number) else { continue };
+            let Some(lease) = self.find(&key, number) else {
+                continue;
+            };
             let runs_out = lease.runs_out;
             if runs_out <= now {
                 lost.extend(self.remove(&key));
@@ -206,7 +240,9 @@ impl<K: Hash + Eq + Clone> Book<K> {
         now: Instant,
     ) -> Option<Instant> {
         let terms = self.terms;
-        let lease = self.find(key, number).filter(|lease| now < lease.runs_out)?;
+        let lease = self
+            .find(key, number)
+            .filter(|lease| now < lease.runs_out)?;
         let sent = lease.sent.take()?;
         let due = match answer {
             Answer::Renewed => {
@@ -228,7 +264,9 @@ impl<K: Hash + Eq + Clone> Book<K> {
     }
 
     fn set_due(&mut self, key: &K, due: Instant) {
-        let Some(lease) = self.leases.get_mut(key) else { return };
+        let Some(lease) = self.leases.get_mut(key) else {
+            return;
+        };
         let former = (mem::replace(&mut lease.due, due), lease.number);
         if let Some(key) = self.due.remove(&former) {
             self.due.insert((due, former.1), key);

@@ -107,7 +107,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Drop for RoundTask<K> {
 
 impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     pub(crate) fn new(timer: Timer, terms: LeaseTerms, store: Arc<dyn LeaseStore<K>>) -> Self {
-        let state = State { book: Book::new(terms), timer, store, round: None };
+        let state = State {
+            book: Book::new(terms),
+            timer,
+            store,
+            round: None,
+        };
         Watchdog(Mutex::new(Some(state)))
     }
 
@@ -124,7 +129,9 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     ) -> Result<Lease<K>, AddError<Task>> {
         let entered = key.clone();
         let mut guard = self.lock();
-        let state = guard.as_mut().expect("the caller has a clone of the leases");
+        let state = guard
+            .as_mut()
+            .expect("the caller has a clone of the leases");
         let now = state.timer.now();
         let since = since.map_or(now, |since| since.min(now));
         // When this lease is due: if the round was handed over, it plans for the others.
@@ -136,7 +143,11 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
             return Err(refused);
         }
         let number = state.book.take(entered, since);
-        Ok(Lease { watchdog: Arc::clone(self), key, number })
+        Ok(Lease {
+            watchdog: Arc::clone(self),
+            key,
+            number,
+        })
     }
 
     pub(crate) fn is_held(&self, key: &K, number: u64) -> bool {
@@ -153,11 +164,17 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.lock().as_ref().map(|state| state.book.stats()).unwrap_or_default()
+        self.lock()
+            .as_ref()
+            .map(|state| state.book.stats())
+            .unwrap_or_default()
     }
 
     fn answer(&self, key: &K, number: u64, answer: Answer) {
-        if let Some(State { book, timer, round, .. }) = &mut *self.lock() {
+        if let Some(State {
+            book, timer, round, ..
+        }) = &mut *self.lock()
+        {
             let due = book.answer(key, number, answer, timer.now());
             if let (Some(due), Some(round)) = (due, round) {
                 round.hasten(due); // Or it was handed over, and plans the next one.
@@ -201,11 +218,18 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     /// take its time.
     fn run(self: &Arc<Self>) {
         let mut guard = self.lock();
-        let Some(State { book, timer, .. }) = &mut *guard else { return };
+        let Some(State { book, timer, .. }) = &mut *guard else {
+            return;
+        };
         let now = timer.now();
         let (renewals, lost) = book.round(now);
         let (watchdog, answer) = (|| Arc::clone(self), Answer::Failed);
-        let renewal = |(key, number)| Renewal { watchdog: watchdog(), key, number, answer };
+        let renewal = |(key, number)| Renewal {
+            watchdog: watchdog(),
+            key,
+            number,
+            answer,
+        };
         // Made first: if the report of a loss panics, these count as failed.
         let batch: Vec<_> = renewals.into_iter().map(renewal).collect();
         // What nobody holds any more must not be renewed either.
@@ -237,7 +261,9 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
 
     /// Ends all leases because the last clone is dropped.
     pub(crate) fn end(&self) {
-        let Some(state) = self.lock().take() else { return };
+        let Some(state) = self.lock().take() else {
+            return;
+        };
         // The round refers to this.
         drop(state.round.map(|round| round.cancel()));
     }

@@ -56,7 +56,9 @@ fn counters<L: EncodeLabelSet>(
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     samples.into_iter().try_for_each(|(labels, value)| {
-        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        family
+            .encode_family(&labels)?
+            .encode_counter::<NoLabelSet, _, u64>(&value, None)
     })
 }
 
@@ -76,7 +78,12 @@ fn count_all<F>(
 ) -> fmt::Result {
     for (what, help, value) in all {
         let name = format!("tickwheel_{kind}_{what}");
-        counters(encoder, &name, help, figures.iter().map(|it| (label(it), value(it))))?;
+        counters(
+            encoder,
+            &name,
+            help,
+            figures.iter().map(|it| (label(it), value(it))),
+        )?;
     }
     Ok(())
 }
@@ -85,26 +92,58 @@ fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     fn label(timer: &TimerFigures) -> Label<'_> {
         [("timer", &timer.name)]
     }
-    let (name, help) = ("tickwheel_timer_pending", "Timers that wait for their deadline.");
-    gauges(encoder, name, help, timers.iter().map(|timer| (label(timer), timer.pending)))?;
+    let (name, help) = (
+        "tickwheel_timer_pending",
+        "Timers that wait for their deadline.",
+    );
+    gauges(
+        encoder,
+        name,
+        help,
+        timers.iter().map(|timer| (label(timer), timer.pending)),
+    )?;
     let all: [Counter<TimerFigures>; 10] = [
         ("added", "Timers that were added.", |timer| timer.added),
-        ("cancelled", "Timers that were cancelled before they expired.", |timer| timer.cancelled),
-        ("rescheduled", "Deadlines that were moved.", |timer| timer.rescheduled),
+        (
+            "cancelled",
+            "Timers that were cancelled before they expired.",
+            |timer| timer.cancelled,
+        ),
+        ("rescheduled", "Deadlines that were moved.", |timer| {
+            timer.rescheduled
+        }),
         ("expired", "Timers that expired.", |timer| timer.expired),
-        ("refused", "Expired tasks that the executor refused.", |timer| timer.refused),
-        ("dropped", "Refused tasks that were dropped: they never ran.", |timer| timer.dropped),
-        ("panicked", "Panics of tasks and callbacks.", |timer| timer.panicked),
-        ("returned", "Timers that a shutdown returned.", |timer| timer.returned),
-        ("cascaded", "Moves of a timer to a finer wheel.", |timer| timer.cascaded),
-        ("wakeups", "How often a waiting thread woke up.", |timer| timer.wakeups),
+        (
+            "refused",
+            "Expired tasks that the executor refused.",
+            |timer| timer.refused,
+        ),
+        (
+            "dropped",
+            "Refused tasks that were dropped: they never ran.",
+            |timer| timer.dropped,
+        ),
+        ("panicked", "Panics of tasks and callbacks.", |timer| {
+            timer.panicked
+        }),
+        ("returned", "Timers that a shutdown returned.", |timer| {
+            timer.returned
+        }),
+        ("cascaded", "Moves of a timer to a finer wheel.", |timer| {
+            timer.cascaded
+        }),
+        ("wakeups", "How often a waiting thread woke up.", |timer| {
+            timer.wakeups
+        }),
     ];
     count_all(encoder, "timer", &all, timers, label)
 }
 
 fn lateness(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     let help = "By how much timers expired after their deadline.";
-    let lateness = timers.iter().map(|timer| ([("timer", &*timer.name)], timer.lateness.clone()));
+    let lateness = timers
+        .iter()
+        .map(|timer| ([("timer", &*timer.name)], timer.lateness.clone()));
     histograms(encoder, "tickwheel_timer_lateness", help, lateness)
 }
 
@@ -130,7 +169,11 @@ fn histogram(mut encoder: MetricEncoder<'_>, lateness: &LatenessFigures) -> fmt:
         while let Some((_, more)) = bars.next_if(|(other, _)| *other <= up_to_ns) {
             count += more;
         }
-        let seconds = if up_to_ns == u64::MAX { f64::INFINITY } else { up_to_ns as f64 / 1e9 };
+        let seconds = if up_to_ns == u64::MAX {
+            f64::INFINITY
+        } else {
+            up_to_ns as f64 / 1e9
+        };
         (seconds, count)
     });
     let buckets: Vec<_> = buckets.collect();
@@ -147,23 +190,45 @@ fn levels(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
                 let tick_s = format!("{}", level.tick_ns as f64 / 1e9);
                 let slots = level.wheel_size.to_string();
                 let name = timer.name.clone();
-                ([("timer", name), ("tick_seconds", tick_s), ("slots", slots)], value(level))
+                (
+                    [("timer", name), ("tick_seconds", tick_s), ("slots", slots)],
+                    value(level),
+                )
             })
         })
     };
     let help = "Entries of a level, with those of cancelled timers until they are swept out.";
-    gauges(encoder, "tickwheel_timer_level_entries", help, samples(|level| level.entries))?;
+    gauges(
+        encoder,
+        "tickwheel_timer_level_entries",
+        help,
+        samples(|level| level.entries),
+    )?;
     let help = "Buckets of a level that the delay queue knows.";
-    gauges(encoder, "tickwheel_timer_level_buckets", help, samples(|level| level.armed_buckets))
+    gauges(
+        encoder,
+        "tickwheel_timer_level_buckets",
+        help,
+        samples(|level| level.armed_buckets),
+    )
 }
 
 fn purgatories(encoder: Encoder<'_, '_>, purgatories: &[PurgatoryFigures]) -> fmt::Result {
     fn label(purgatory: &PurgatoryFigures) -> Label<'_> {
         [("purgatory", &purgatory.name)]
     }
-    let delayed = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.delayed));
-    gauges(encoder, "tickwheel_purgatory_delayed", "Operations that wait.", delayed)?;
-    let watched = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.watched));
+    let delayed = purgatories
+        .iter()
+        .map(|purgatory| (label(purgatory), purgatory.delayed));
+    gauges(
+        encoder,
+        "tickwheel_purgatory_delayed",
+        "Operations that wait.",
+        delayed,
+    )?;
+    let watched = purgatories
+        .iter()
+        .map(|purgatory| (label(purgatory), purgatory.watched));
     let help = "Entries that are watched: one for each key of an operation.";
     gauges(encoder, "tickwheel_purgatory_watched", help, watched)?;
     let ended = purgatories.iter().flat_map(|purgatory| {
@@ -178,13 +243,27 @@ fn purgatories(encoder: Encoder<'_, '_>, purgatories: &[PurgatoryFigures]) -> fm
     });
     let help = "Operations that have ended, and how.";
     counters(encoder, "tickwheel_purgatory_ended", help, ended)?;
-    let panicked = purgatories.iter().map(|purgatory| (label(purgatory), purgatory.panicked));
-    counters(encoder, "tickwheel_purgatory_panicked", "Panics of operations' code.", panicked)
+    let panicked = purgatories
+        .iter()
+        .map(|purgatory| (label(purgatory), purgatory.panicked));
+    counters(
+        encoder,
+        "tickwheel_purgatory_panicked",
+        "Panics of operations' code.",
+        panicked,
+    )
 }
 
 fn keys(encoder: Encoder<'_, '_>, counts: &[Count]) -> fmt::Result {
-    let keys = counts.iter().map(|count| ([("keyed_timer", &*count.name)], count.count));
-    gauges(encoder, "tickwheel_keyed_timer_keys", "Keys that have a timer.", keys)
+    let keys = counts
+        .iter()
+        .map(|count| ([("keyed_timer", &*count.name)], count.count));
+    gauges(
+        encoder,
+        "tickwheel_keyed_timer_keys",
+        "Keys that have a timer.",
+        keys,
+    )
 }
 
 fn leases(encoder: Encoder<'_, '_>, leases: &[LeaseFigures]) -> fmt::Result {
@@ -192,13 +271,32 @@ fn leases(encoder: Encoder<'_, '_>, leases: &[LeaseFigures]) -> fmt::Result {
         [("leases", &leases.name)]
     }
     let held = leases.iter().map(|leases| (label(leases), leases.held));
-    gauges(encoder, "tickwheel_leases_held", "Leases that are held.", held)?;
+    gauges(
+        encoder,
+        "tickwheel_leases_held",
+        "Leases that are held.",
+        held,
+    )?;
     let all: [Counter<LeaseFigures>; 5] = [
         ("taken", "Leases that were taken.", |leases| leases.taken),
-        ("renewed", "Renewals that the store confirmed in time.", |leases| leases.renewed),
-        ("failed", "Renewals that failed and are tried again.", |leases| leases.failed),
-        ("released", "Leases that ended before they were lost.", |leases| leases.released),
-        ("lost", "Leases that were reported lost.", |leases| leases.lost),
+        (
+            "renewed",
+            "Renewals that the store confirmed in time.",
+            |leases| leases.renewed,
+        ),
+        (
+            "failed",
+            "Renewals that failed and are tried again.",
+            |leases| leases.failed,
+        ),
+        (
+            "released",
+            "Leases that ended before they were lost.",
+            |leases| leases.released,
+        ),
+        ("lost", "Leases that were reported lost.", |leases| {
+            leases.lost
+        }),
     ];
     count_all(encoder, "leases", &all, leases, label)
 }
@@ -214,22 +312,50 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
         [("durable", name)]
     }
     let all: [Counter<Node>; 10] = [
-        ("scheduled", "Timers that this node scheduled.", |node| node.1.scheduled),
-        ("cancelled", "Timers that this node cancelled.", |node| node.1.cancelled),
-        ("claimed", "Timers that this node claimed, each attempt counted.", |node| node.1.claimed),
-        ("done", "Timers whose handlers succeeded.", |node| node.1.done),
-        ("retried", "Attempts that failed and are repeated.", |node| node.1.retried),
+        ("scheduled", "Timers that this node scheduled.", |node| {
+            node.1.scheduled
+        }),
+        ("cancelled", "Timers that this node cancelled.", |node| {
+            node.1.cancelled
+        }),
+        (
+            "claimed",
+            "Timers that this node claimed, each attempt counted.",
+            |node| node.1.claimed,
+        ),
+        ("done", "Timers whose handlers succeeded.", |node| {
+            node.1.done
+        }),
+        (
+            "retried",
+            "Attempts that failed and are repeated.",
+            |node| node.1.retried,
+        ),
         ("dead", "Timers that were given up.", |node| node.1.dead),
         ("panicked", "Panics of handlers.", |node| node.1.panicked),
-        ("swept", "Timers that only a sweep found.", |node| node.1.swept),
-        ("errors", "Calls to the store that failed.", |node| node.1.errors),
-        ("leases_lost", "Leases of this node that ran out.", |node| node.1.leases_lost),
+        ("swept", "Timers that only a sweep found.", |node| {
+            node.1.swept
+        }),
+        ("errors", "Calls to the store that failed.", |node| {
+            node.1.errors
+        }),
+        ("leases_lost", "Leases of this node that ran out.", |node| {
+            node.1.leases_lost
+        }),
     ];
     count_all(encoder, "durable", &all, nodes, label)?;
     let all: [Counter<Node>; 4] = [
         ("near", "Timers in the wheel.", |node| node.1.near),
-        ("ready", "Timers that are due and wait to be claimed.", |node| node.1.ready),
-        ("in_flight", "Timers that are claimed and not acknowledged.", |node| node.1.in_flight),
+        (
+            "ready",
+            "Timers that are due and wait to be claimed.",
+            |node| node.1.ready,
+        ),
+        (
+            "in_flight",
+            "Timers that are claimed and not acknowledged.",
+            |node| node.1.in_flight,
+        ),
         ("slots", "Slots that this node owns.", |node| node.1.slots),
     ];
     for (what, help, value) in all {
@@ -238,6 +364,8 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
         gauges(encoder, &name, help, samples)?;
     }
     let help = "By how much handlers of durable timers were called after their time.";
-    let lateness = nodes.iter().map(|node| (label(node), LatenessFigures::new(&node.1.lateness)));
+    let lateness = nodes
+        .iter()
+        .map(|node| (label(node), LatenessFigures::new(&node.1.lateness)));
     histograms(encoder, "tickwheel_durable_lateness", help, lateness)
 }

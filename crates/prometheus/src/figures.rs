@@ -211,8 +211,14 @@ pub struct LatenessFigures {
 
 impl LatenessFigures {
     pub(crate) fn new(lateness: &Lateness) -> Self {
-        let bars = lateness.bars().map(|(up_to, count)| (nanos(up_to), count)).collect();
-        LatenessFigures { sum_ns: nanos(lateness.sum()), bars }
+        let bars = lateness
+            .bars()
+            .map(|(up_to, count)| (nanos(up_to), count))
+            .collect();
+        LatenessFigures {
+            sum_ns: nanos(lateness.sum()),
+            bars,
+        }
     }
 
     /// Returns how many timers were counted.
@@ -252,8 +258,16 @@ impl LatenessFigures {
         };
         let new =
             |(up_to_ns, count): &(u64, u64)| (*up_to_ns, count.saturating_sub(before(*up_to_ns)));
-        let bars = self.bars.iter().map(new).filter(|(_, count)| *count > 0).collect();
-        LatenessFigures { sum_ns: self.sum_ns.saturating_sub(former.sum_ns), bars }
+        let bars = self
+            .bars
+            .iter()
+            .map(new)
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        LatenessFigures {
+            sum_ns: self.sum_ns.saturating_sub(former.sum_ns),
+            bars,
+        }
     }
 }
 

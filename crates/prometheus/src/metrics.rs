@@ -71,10 +71,15 @@ impl Metrics {
         // A service that builds timer after timer keeps nothing of the former ones here. They are
         // read without the lock, as in `figures`.
         let known = self.lock().timers.clone();
-        let gone: Vec<_> = known.iter().filter(|source| source.read().is_none()).collect();
+        let gone: Vec<_> = known
+            .iter()
+            .filter(|source| source.read().is_none())
+            .collect();
         let mut sources = self.lock();
         // Not by name: meanwhile another timer may have got it.
-        sources.timers.retain(|it| !gone.iter().any(|gone| Arc::ptr_eq(&gone.name, &it.name)));
+        sources
+            .timers
+            .retain(|it| !gone.iter().any(|gone| Arc::ptr_eq(&gone.name, &it.name)));
         add(&mut sources.timers, timer.name(), move |name| {
             let timer = weak.upgrade()?;
             Some(TimerFigures::new(name, &timer.stats(), &timer.snapshot()))
@@ -105,7 +110,10 @@ impl Metrics {
         S: BuildHasher + Clone + Send + Sync + 'static,
     {
         let keyed = keyed.clone();
-        let count = move |name: &str| Count { name: name.to_owned(), count: keyed.len() };
+        let count = move |name: &str| Count {
+            name: name.to_owned(),
+            count: keyed.len(),
+        };
         add(&mut self.lock().keyed_timers, name, count);
     }
 
@@ -115,7 +123,9 @@ impl Metrics {
         K: Hash + Eq + Clone + Send + 'static,
     {
         let leases = leases.clone();
-        add(&mut self.lock().leases, name, move |name| LeaseFigures::new(name, &leases.stats()));
+        add(&mut self.lock().leases, name, move |name| {
+            LeaseFigures::new(name, &leases.stats())
+        });
     }
 
     /// Registers a node of durable timers. The metrics keep a clone of it: drop them, too, where
@@ -127,7 +137,9 @@ impl Metrics {
         node: &tickwheel_durable::Durable<S>,
     ) {
         let node = node.clone();
-        add(&mut self.lock().durables, name, move |name| (name.to_owned(), node.stats()));
+        add(&mut self.lock().durables, name, move |name| {
+            (name.to_owned(), node.stats())
+        });
     }
 
     /// Reads all figures but those of durable timers, also those that would be too many for
@@ -167,8 +179,13 @@ fn add<F>(
     let is_taken = |name: &str| sources.iter().any(|source| &*source.name == name);
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
-    let name = names.find(|name| !is_taken(name)).expect("some number is free");
-    sources.push(Source { name: name.into(), read: Arc::new(read) });
+    let name = names
+        .find(|name| !is_taken(name))
+        .expect("some number is free");
+    sources.push(Source {
+        name: name.into(),
+        read: Arc::new(read),
+    });
 }
 
 impl<F> Source<F> {
@@ -179,7 +196,10 @@ impl<F> Source<F> {
 
 impl<F> Clone for Source<F> {
     fn clone(&self) -> Self {
-        Source { name: Arc::clone(&self.name), read: Arc::clone(&self.read) }
+        Source {
+            name: Arc::clone(&self.name),
+            read: Arc::clone(&self.read),
+        }
     }
 }
 

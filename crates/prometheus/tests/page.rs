@@ -21,11 +21,17 @@ fn a_timer_is_shown_with_what_it_has_done() {
     }
     let timeout = service.timer.add(TimerEntry::after(MS, || ())).unwrap();
     assert!(timeout.reschedule(3 * MS) && timeout.cancel().is_cancelled());
-    service.timer.add(TimerEntry::after(MS, || panic!("a task"))).unwrap();
+    service
+        .timer
+        .add(TimerEntry::after(MS, || panic!("a task")))
+        .unwrap();
     service.advance(2 * MS);
     let page = service.page();
     let stats = service.timer.stats();
-    assert_eq!((stats.added, stats.pending, stats.expired, stats.panicked), (5, 1, 3, 1));
+    assert_eq!(
+        (stats.added, stats.pending, stats.expired, stats.panicked),
+        (5, 1, 3, 1)
+    );
     let timer = [("timer", "service")];
     assert_eq!(page.value("tickwheel_timer_pending", &timer), 1.0);
     for (what, count) in [
@@ -48,7 +54,11 @@ fn a_timer_is_shown_with_what_it_has_done() {
 #[test]
 fn what_the_executor_refuses_is_shown_as_refused_and_dropped() {
     let refuse = |task: u32| Err::<(), u32>(task);
-    let timer = Timer::builder().name("refuses").executor(refuse).build().unwrap();
+    let timer = Timer::builder()
+        .name("refuses")
+        .executor(refuse)
+        .build()
+        .unwrap();
     let metrics = Metrics::default();
     metrics.timer(&timer);
     timer.add(TimerEntry::after(Duration::ZERO, 1)).unwrap();
@@ -68,23 +78,43 @@ fn lateness_is_a_histogram_whose_bounds_never_change() {
     let empty = service.page().histogram(name, &timer);
     assert!(empty.iter().all(|(_, count)| *count == 0.0));
     for late in [0, 3, 3, 100] {
-        service.timer.add(TimerEntry::at(service.timer.now(), || ())).unwrap();
+        service
+            .timer
+            .add(TimerEntry::at(service.timer.now(), || ()))
+            .unwrap();
         service.advance(late * MS);
     }
-    service.timer.add(TimerEntry::at(service.timer.now(), || ())).unwrap();
+    service
+        .timer
+        .add(TimerEntry::at(service.timer.now(), || ()))
+        .unwrap();
     service.advance(Duration::from_secs(3600));
     let page = service.page();
     let bars = page.histogram(name, &timer);
     let bounds = |bars: &[(f64, f64)]| bars.iter().map(|(bound, _)| *bound).collect::<Vec<_>>();
     assert_eq!(bounds(&bars), bounds(&empty));
-    assert_eq!((bars.len(), bars[0].0, bars[24].0), (25, 8.191e-6, f64::INFINITY));
-    let up_to = |bound: f64| bars.iter().rev().find(|bar| bar.0 <= bound).map(|bar| bar.1);
+    assert_eq!(
+        (bars.len(), bars[0].0, bars[24].0),
+        (25, 8.191e-6, f64::INFINITY)
+    );
+    let up_to = |bound: f64| {
+        bars.iter()
+            .rev()
+            .find(|bar| bar.0 <= bound)
+            .map(|bar| bar.1)
+    };
     assert_eq!(up_to(1e-5), Some(1.0));
     assert_eq!(up_to(0.005), Some(3.0));
     assert_eq!(up_to(0.2), Some(4.0));
     // The hour is beyond the last bound.
-    assert_eq!(bars[23..].iter().map(|bar| bar.1).collect::<Vec<_>>(), [4.0, 5.0]);
-    assert_eq!(page.value("tickwheel_timer_lateness_seconds_count", &timer), 5.0);
+    assert_eq!(
+        bars[23..].iter().map(|bar| bar.1).collect::<Vec<_>>(),
+        [4.0, 5.0]
+    );
+    assert_eq!(
+        page.value("tickwheel_timer_lateness_seconds_count", &timer),
+        5.0
+    );
     let sum = page.value("tickwheel_timer_lateness_seconds_sum", &timer);
     assert!((sum - 3600.106).abs() < 1e-6, "{sum}");
 }
@@ -93,14 +123,27 @@ fn lateness_is_a_histogram_whose_bounds_never_change() {
 fn levels_of_a_timer_and_of_its_keyed_timers_are_told_apart() {
     let service = Service::new();
     service.timer.add(TimerEntry::after(5 * MS, || ())).unwrap();
-    service.timer.add(TimerEntry::after(Duration::from_secs(60), || ())).unwrap();
+    service
+        .timer
+        .add(TimerEntry::after(Duration::from_secs(60), || ()))
+        .unwrap();
     service.keyed.add(1, 5 * MS, ()).unwrap();
     let page = service.page();
-    let level = |tick, slots| [("timer", "service"), ("tick_seconds", tick), ("slots", slots)];
+    let level = |tick, slots| {
+        [
+            ("timer", "service"),
+            ("tick_seconds", tick),
+            ("slots", slots),
+        ]
+    };
     for (tick, slots) in [("0.001", "512"), ("0.256", "512"), ("0.001", "64")] {
         for what in ["entries", "buckets"] {
             let name = format!("tickwheel_timer_level_{what}");
-            assert_eq!(page.value(&name, &level(tick, slots)), 1.0, "{what} {tick} {slots}");
+            assert_eq!(
+                page.value(&name, &level(tick, slots)),
+                1.0,
+                "{what} {tick} {slots}"
+            );
         }
     }
 }
@@ -116,7 +159,10 @@ fn a_purgatory_is_shown_with_how_its_operations_ended() {
     let fetch = [("purgatory", "fetch")];
     assert_eq!(page.value("tickwheel_purgatory_delayed", &fetch), 1.0);
     assert_eq!(page.value("tickwheel_purgatory_watched", &fetch), 2.0);
-    assert_eq!(page.value("tickwheel_purgatory_panicked_total", &fetch), 0.0);
+    assert_eq!(
+        page.value("tickwheel_purgatory_panicked_total", &fetch),
+        0.0
+    );
     let ended = |how| {
         let labels = [("purgatory", "fetch"), ("how", how)];
         page.value("tickwheel_purgatory_ended_total", &labels)
@@ -136,7 +182,10 @@ fn keys_and_leases_are_counted() {
     service.advance(Duration::from_secs(10));
     drop(third);
     let page = service.page();
-    assert_eq!(page.value("tickwheel_keyed_timer_keys", &[("keyed_timer", "sessions")]), 7.0);
+    assert_eq!(
+        page.value("tickwheel_keyed_timer_keys", &[("keyed_timer", "sessions")]),
+        7.0
+    );
     let locks = [("leases", "locks")];
     assert_eq!(page.value("tickwheel_leases_held", &locks), 2.0);
     let of = |what| page.value(&format!("tickwheel_leases_{what}_total"), &locks);
@@ -152,8 +201,15 @@ fn names_that_are_taken_get_a_number_and_odd_ones_are_escaped() {
     let timers = ["a", "a", "a\"b"].map(|name| Timer::builder().name(name).build().unwrap());
     timers.iter().for_each(|timer| metrics.timer(timer));
     let page = Page::of(&metrics).text;
-    for line in ["{timer=\"a\"} 0\n", "{timer=\"a-2\"} 0\n", "{timer=\"a\\\"b\"} 0\n"] {
-        assert!(page.contains(&format!("\ntickwheel_timer_pending{line}")), "{line}:\n{page}");
+    for line in [
+        "{timer=\"a\"} 0\n",
+        "{timer=\"a-2\"} 0\n",
+        "{timer=\"a\\\"b\"} 0\n",
+    ] {
+        assert!(
+            page.contains(&format!("\ntickwheel_timer_pending{line}")),
+            "{line}:\n{page}"
+        );
     }
 }
 
@@ -220,11 +276,18 @@ fn the_page_is_in_order() {
             assert!(families.insert(family), "{family} comes twice");
         } else if !line.starts_with('#') {
             assert!(line.starts_with(family), "{line} is below {family}");
-            assert!(samples.insert(line.rsplit_once(' ').unwrap().0), "{line} comes twice");
+            assert!(
+                samples.insert(line.rsplit_once(' ').unwrap().0),
+                "{line} comes twice"
+            );
         }
     }
     assert!(text.ends_with("# EOF\n"));
-    assert!(families.len() == 25 && samples.len() > 80, "{}: {families:#?}", families.len());
+    assert!(
+        families.len() == 25 && samples.len() > 80,
+        "{}: {families:#?}",
+        families.len()
+    );
 }
 
 #[test]
@@ -253,13 +316,21 @@ fn names_agree(page: &Page, of_nodes: bool) {
         let metrics: BTreeSet<_> = words.filter(is_meant).collect();
         assert!(metrics.len() >= 4, "{file}: {metrics:?}");
         for metric in metrics {
-            assert!(page.has(metric), "{file} names {metric}, which does not exist");
+            assert!(
+                page.has(metric),
+                "{file} names {metric}, which does not exist"
+            );
         }
     }
     let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-    let asked: String = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let asked: String = targets
+        .map(|target| target["expr"].as_str().unwrap())
+        .collect();
     for metric in page.names().into_iter().filter(is_meant) {
         let is_part = ["_sum", "_count"].iter().any(|part| metric.ends_with(part));
         assert!(is_part || asked.contains(metric), "{metric} is on no panel");
@@ -272,21 +343,36 @@ async fn a_node_is_shown_with_what_it_has_done() {
     use tickwheel_durable::{Durable, Entry, Outcome, store::memory::Memory};
     let timer = Timer::builder().start().unwrap();
     let node = Durable::memory(Memory::new(1, tickwheel::SystemClock));
-    let node = node.start(&timer, |_| async { Outcome::Done }).await.unwrap();
+    let node = node
+        .start(&timer, |_| async { Outcome::Done })
+        .await
+        .unwrap();
     let metrics = Metrics::default();
     metrics.durable("orders", &node);
-    node.schedule(Entry::keyed("later", Duration::from_secs(3600), "")).await.unwrap();
-    node.schedule(Entry::unkeyed(Duration::ZERO, "")).await.unwrap();
+    node.schedule(Entry::keyed("later", Duration::from_secs(3600), ""))
+        .await
+        .unwrap();
+    node.schedule(Entry::unkeyed(Duration::ZERO, ""))
+        .await
+        .unwrap();
     while node.stats().done == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let page = Page::of(&metrics);
-    let of = |what| page.value(&format!("tickwheel_durable_{what}"), &[("durable", "orders")]);
+    let of = |what| {
+        page.value(
+            &format!("tickwheel_durable_{what}"),
+            &[("durable", "orders")],
+        )
+    };
     assert_eq!(
         ["scheduled_total", "done_total", "slots", "in_flight"].map(of),
         [2.0, 1.0, 1.0, 0.0]
     );
-    let lateness = page.histogram("tickwheel_durable_lateness_seconds", &[("durable", "orders")]);
+    let lateness = page.histogram(
+        "tickwheel_durable_lateness_seconds",
+        &[("durable", "orders")],
+    );
     assert_eq!(lateness.last(), Some(&(f64::INFINITY, 1.0)));
     names_agree(&page, true);
     node.drain().await;
@@ -301,7 +387,19 @@ fn the_json_is_what_was_read() {
         serde_json::from_str(&service.metrics.json()).unwrap();
     assert_eq!(figures, service.metrics.figures());
     let levels = &figures.timers[0].levels;
-    let own = levels.iter().find(|level| (level.level, level.wheel_size) == (0, 512)).unwrap();
-    assert_eq!((own.tick_ns, own.entries, &*own.slots), (1_000_000, 1, &[0, 0, 0, 0, 0, 1][..]));
-    assert_eq!((figures.purgatories[0].delayed, &*figures.purgatories[0].name), (1, "fetch"));
+    let own = levels
+        .iter()
+        .find(|level| (level.level, level.wheel_size) == (0, 512))
+        .unwrap();
+    assert_eq!(
+        (own.tick_ns, own.entries, &*own.slots),
+        (1_000_000, 1, &[0, 0, 0, 0, 0, 1][..])
+    );
+    assert_eq!(
+        (
+            figures.purgatories[0].delayed,
+            &*figures.purgatories[0].name
+        ),
+        (1, "fetch")
+    );
 }

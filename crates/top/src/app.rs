@@ -22,8 +22,13 @@ pub(crate) struct Source {
 impl Source {
     /// Takes an address as people write it: `localhost:9464`, `http://localhost:9464/wheels`.
     pub(crate) fn new(url: &str) -> Self {
-        let config = Agent::config_builder().timeout_global(Some(MAX_TIME)).build();
-        Source { url: whole(url), agent: config.into() }
+        let config = Agent::config_builder()
+            .timeout_global(Some(MAX_TIME))
+            .build();
+        Source {
+            url: whole(url),
+            agent: config.into(),
+        }
     }
 
     /// Returns the whole address.
@@ -37,14 +42,22 @@ impl Source {
     /// If nobody answers, or the answer is something else.
     pub(crate) fn fetch(&self) -> Result<Figures, Box<dyn Error>> {
         let mut answer = self.agent.get(&self.url).call()?;
-        let body = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string()?;
+        let body = answer
+            .body_mut()
+            .with_config()
+            .limit(MAX_ANSWER)
+            .read_to_string()?;
         Ok(serde_json::from_str(&body).map_err(|error| format!("not figures: {error}"))?)
     }
 }
 
 /// Returns the address with its scheme, and with the path at which services answer.
 fn whole(url: &str) -> String {
-    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let url = if url.contains("://") {
+        url.to_owned()
+    } else {
+        format!("http://{url}")
+    };
     let (scheme, rest) = url.split_once("://").expect("it has a scheme");
     match rest.split_once('/') {
         // What Prometheus reads lies beside.
@@ -95,27 +108,45 @@ impl Sample {
         let timers = figures.timers.iter().map(|timer| {
             let before = former.map(|former| &former.figures.timers);
             let before = before.and_then(|all| all.iter().find(|it| it.name == timer.name));
-            before.map(|before| timer_rates(timer, before, passed)).unwrap_or_default()
+            before
+                .map(|before| timer_rates(timer, before, passed))
+                .unwrap_or_default()
         });
         let purgatories = figures.purgatories.iter().map(|purgatory| {
             let before = former.map(|former| &former.figures.purgatories);
             let before = before.and_then(|all| all.iter().find(|it| it.name == purgatory.name));
-            before.map(|before| purgatory_rates(purgatory, before, passed)).unwrap_or_default()
+            before
+                .map(|before| purgatory_rates(purgatory, before, passed))
+                .unwrap_or_default()
         });
         let (timers, purgatories) = (timers.collect(), purgatories.collect());
-        Sample { figures, timers, purgatories, at }
+        Sample {
+            figures,
+            timers,
+            purgatories,
+            at,
+        }
     }
 
     /// Returns the longest times by which timers were late, the longest first: the timer, the end
     /// of the bar, how many since the service began, and how many since the sample before.
     pub(crate) fn slowest(&self) -> Vec<(&str, Duration, u64, u64)> {
-        let rows = self.figures.timers.iter().zip(&self.timers).flat_map(|(timer, rates)| {
-            timer.lateness.bars.iter().map(|(up_to_ns, count)| {
-                let new = rates.lateness.bars.iter().find(|(other, _)| other == up_to_ns);
-                let new = new.map_or(0, |(_, new)| *new);
-                (&*timer.name, Duration::from_nanos(*up_to_ns), *count, new)
-            })
-        });
+        let rows = self
+            .figures
+            .timers
+            .iter()
+            .zip(&self.timers)
+            .flat_map(|(timer, rates)| {
+                timer.lateness.bars.iter().map(|(up_to_ns, count)| {
+                    let new = rates
+                        .lateness
+                        .bars
+                        .iter()
+                        .find(|(other, _)| other == up_to_ns);
+                    let new = new.map_or(0, |(_, new)| *new);
+                    (&*timer.name, Duration::from_nanos(*up_to_ns), *count, new)
+                })
+            });
         let mut rows: Vec<_> = rows.collect();
         rows.sort_by_key(|(_, up_to, ..)| std::cmp::Reverse(*up_to));
         rows
@@ -149,7 +180,11 @@ fn purgatory_rates(
 
 /// Computes a rate. A service that was restarted counts from zero, which gives no rate.
 fn rate(now: u64, before: u64, passed: Duration) -> f64 {
-    if passed.is_zero() { 0.0 } else { now.saturating_sub(before) as f64 / passed.as_secs_f64() }
+    if passed.is_zero() {
+        0.0
+    } else {
+        now.saturating_sub(before) as f64 / passed.as_secs_f64()
+    }
 }
 
 /// From how often to how seldom figures are asked for.
@@ -219,11 +254,16 @@ impl App {
     fn next_interval(&self, holds: impl Fn(Duration, Duration) -> bool) -> Duration {
         let intervals = INTERVALS_MS.map(Duration::from_millis).into_iter();
         let found = intervals.filter(|next| holds(*next, self.interval));
-        found.min_by_key(|next| next.abs_diff(self.interval)).unwrap_or(self.interval)
+        found
+            .min_by_key(|next| next.abs_diff(self.interval))
+            .unwrap_or(self.interval)
     }
 
     fn select(&mut self, by: isize) {
-        let count = self.sample.as_ref().map_or(0, |sample| sample.figures.timers.len());
+        let count = self
+            .sample
+            .as_ref()
+            .map_or(0, |sample| sample.figures.timers.len());
         self.selected = (self.selected as isize + by).rem_euclid(count.max(1) as isize) as usize;
     }
 }
@@ -238,7 +278,10 @@ mod tests {
             ("localhost:9464", "http://localhost:9464/wheels"),
             ("http://localhost:9464/", "http://localhost:9464/wheels"),
             ("localhost:9464/metrics", "http://localhost:9464/wheels"),
-            ("http://[::1]:1/timers?of=all", "http://[::1]:1/timers?of=all"),
+            (
+                "http://[::1]:1/timers?of=all",
+                "http://[::1]:1/timers?of=all",
+            ),
         ] {
             assert_eq!(whole(given), whole_url);
         }
@@ -289,7 +332,13 @@ mod tests {
             app.press(key);
             app.selected
         };
-        let keys = [KeyCode::Down, KeyCode::Tab, KeyCode::Down, KeyCode::Up, KeyCode::Up];
+        let keys = [
+            KeyCode::Down,
+            KeyCode::Tab,
+            KeyCode::Down,
+            KeyCode::Up,
+            KeyCode::Up,
+        ];
         assert_eq!(keys.map(&mut press), [1, 2, 0, 2, 1]);
         // Of those that are left, the last is chosen.
         app.take(Ok(Figures::default()), Instant::now());
@@ -303,7 +352,12 @@ mod tests {
         let mut app = with_timers(2);
         app.take(Err("connection refused".to_owned()), Instant::now());
         assert!(app.error.is_some());
-        assert_eq!(app.sample.as_ref().map(|sample| sample.figures.timers.len()), Some(2));
+        assert_eq!(
+            app.sample
+                .as_ref()
+                .map(|sample| sample.figures.timers.len()),
+            Some(2)
+        );
         app.take(Ok(Figures::default()), Instant::now());
         assert_eq!(app.error, None);
     }

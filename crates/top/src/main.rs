@@ -45,14 +45,20 @@ struct Options {
 
 fn main() -> ExitCode {
     let result = run(&Options::parse());
-    let _ = result.as_ref().inspect_err(|error| eprintln!("tickwheel-top: {error}"));
+    let _ = result
+        .as_ref()
+        .inspect_err(|error| eprintln!("tickwheel-top: {error}"));
     ExitCode::from(u8::from(result.is_err()))
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let source = Source::new(&options.url);
     let mut app = App::new(source.url(), Duration::from_millis(options.interval_ms));
-    let fetch = || source.fetch().map_err(|error| format!("{}: {error}", source.url()));
+    let fetch = || {
+        source
+            .fetch()
+            .map_err(|error| format!("{}: {error}", source.url()))
+    };
     if let Some(file) = &options.svg {
         svg::save(file, &picture::wheels(&fetch()?))?;
     }
@@ -89,7 +95,9 @@ fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> io::R
             app.take(answer, Instant::now());
         }
         terminal.draw(|frame| view::draw(frame, app))?;
-        let passed = asked.filter(|_| !app.frozen).map_or(Duration::ZERO, |it| it.elapsed());
+        let passed = asked
+            .filter(|_| !app.frozen)
+            .map_or(Duration::ZERO, |it| it.elapsed());
         let wait = app.interval.saturating_sub(passed);
         if event::poll(wait)?
             && let Event::Key(key) = event::read()?

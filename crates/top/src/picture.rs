@@ -16,8 +16,9 @@ use tickwheel_prometheus::{Figures, LevelFigures, TimerFigures};
 /// Of words and empty rings: legible on a white page and on a dark one.
 const GREY: &str = "#6e7781";
 /// From cold to hot.
-const COLOURS: [&str; HOTTEST] =
-    ["#bbdefb", "#64b5f6", "#26a69a", "#9ccc65", "#ffee58", "#ffb300", "#f4511e", "#b71c1c"];
+const COLOURS: [&str; HOTTEST] = [
+    "#bbdefb", "#64b5f6", "#26a69a", "#9ccc65", "#ffee58", "#ffb300", "#f4511e", "#b71c1c",
+];
 
 /// How far round a ring goes.
 const ROUND: f64 = TAU * 5.0 / 6.0;
@@ -35,7 +36,11 @@ pub(crate) fn wheels(figures: &Figures) -> Document {
         discs.retain(|disc| disc.entries > 0);
     }
     let width: f64 = discs.iter().map(|disc| 2.0 * disc.reach()).sum();
-    let height = discs.iter().map(|disc| 2.0 * disc.reach()).fold(0.0, f64::max) + 40.0;
+    let height = discs
+        .iter()
+        .map(|disc| 2.0 * disc.reach())
+        .fold(0.0, f64::max)
+        + 40.0;
     let mut x = 0.0;
     let mut document = Document::new()
         .set("viewBox", (0, 0, width.ceil(), height.ceil()))
@@ -47,7 +52,11 @@ pub(crate) fn wheels(figures: &Figures) -> Document {
         .set("role", "img")
         .add(Title::new("How many timers each slot of the wheels holds"));
     for disc in &discs {
-        let at = format!("translate({:.1} {:.1})", x + disc.reach(), (height - 40.0) / 2.0 + 12.0);
+        let at = format!(
+            "translate({:.1} {:.1})",
+            x + disc.reach(),
+            (height - 40.0) / 2.0 + 12.0
+        );
         document = document.add(disc.draw().set("transform", at));
         x += 2.0 * disc.reach();
     }
@@ -68,14 +77,30 @@ fn discs(timer: &TimerFigures) -> Vec<Disc<'_>> {
     let mut sizes: Vec<_> = timer.levels.iter().map(|level| level.wheel_size).collect();
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     sizes.dedup();
-    let most = timer.levels.iter().flat_map(|level| &level.slots).copied().max().unwrap_or(0);
+    let most = timer
+        .levels
+        .iter()
+        .flat_map(|level| &level.slots)
+        .copied()
+        .max()
+        .unwrap_or(0);
     let disc = |size| {
-        let of_size = timer.levels.iter().filter(move |level| level.wheel_size == size);
-        let levels: Vec<_> = of_size.filter(|it| it.entries > 0 || it.level == 0).collect();
+        let of_size = timer
+            .levels
+            .iter()
+            .filter(move |level| level.wheel_size == size);
+        let levels: Vec<_> = of_size
+            .filter(|it| it.entries > 0 || it.level == 0)
+            .collect();
         let entries: usize = levels.iter().map(|level| level.entries).sum();
         let (name, sum) = (&timer.name, number(entries as f64));
         let title = format!("{name}: {sum} in wheels of {size} slots");
-        Disc { title, levels, entries, most }
+        Disc {
+            title,
+            levels,
+            entries,
+            most,
+        }
     };
     sizes.into_iter().map(disc).collect()
 }
@@ -98,9 +123,17 @@ impl Disc<'_> {
             group = group.add(ring(level, inner, self.most));
         }
         let (top, bottom) = (-self.radius() - 6.0, -FIRST_RADIUS + 10.0);
-        let hand = Line::new().set("x1", 0).set("x2", 0).set("y1", bottom).set("y2", top);
-        let title = Text::new(self.title.clone()).set("text-anchor", "middle").set("font-size", 13);
-        let now = Text::new("now").set("text-anchor", "middle").set("y", top - 4.0);
+        let hand = Line::new()
+            .set("x1", 0)
+            .set("x2", 0)
+            .set("y1", bottom)
+            .set("y2", top);
+        let title = Text::new(self.title.clone())
+            .set("text-anchor", "middle")
+            .set("font-size", 13);
+        let now = Text::new("now")
+            .set("text-anchor", "middle")
+            .set("y", top - 4.0);
         let arrow = Text::new("later \u{2192}").set("x", 20).set("y", top - 4.0);
         group
             .add(hand.set("stroke", GREY).set("stroke-width", 1.5))
@@ -113,9 +146,16 @@ impl Disc<'_> {
 /// Draws a level: its ring, its slots that are not empty, and what a slot spans.
 fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
     let (middle, slots) = (inner + RING / 2.0, level.wheel_size as f64);
-    let empty = Path::new().set("d", sector(inner, inner + RING, 0.0, ROUND)).set("fill", GREY);
+    let empty = Path::new()
+        .set("d", sector(inner, inner + RING, 0.0, ROUND))
+        .set("fill", GREY);
     let mut group = Group::new().add(empty.set("fill-opacity", 0.2));
-    for (slot, entries) in level.slots.iter().enumerate().filter(|(_, entries)| **entries > 0) {
+    for (slot, entries) in level
+        .slots
+        .iter()
+        .enumerate()
+        .filter(|(_, entries)| **entries > 0)
+    {
         let heat: Heat = heat(*entries, most);
         // Never so thin that it is not seen.
         let wide = (ROUND / slots).max(0.012);
@@ -156,7 +196,11 @@ fn legend(y: f64) -> Group {
     let mut group = Group::new().add(text("one entry", 12.0));
     for (place, colour) in COLOURS.iter().enumerate() {
         let x = 76.0 + place as f64 * 16.0;
-        let square = Rectangle::new().set("x", x).set("y", y).set("width", 15).set("height", 12);
+        let square = Rectangle::new()
+            .set("x", x)
+            .set("y", y)
+            .set("width", 15)
+            .set("height", 12);
         group = group.add(square.set("fill", *colour));
     }
     group.add(text("the most in a slot", 76.0 + 8.0 * 16.0 + 6.0))
@@ -169,10 +213,15 @@ mod tests {
     use tickwheel_prometheus::Metrics;
 
     fn figures(delays_ms: &[u64]) -> Figures {
-        let timer = Timer::builder().name("a <timer>").clock(ManualClock::new()).wheel_size(8);
+        let timer = Timer::builder()
+            .name("a <timer>")
+            .clock(ManualClock::new())
+            .wheel_size(8);
         let timer = timer.shards(1).build().unwrap();
         for delay_ms in delays_ms {
-            timer.add(TimerEntry::after(Duration::from_millis(*delay_ms), || ())).unwrap();
+            timer
+                .add(TimerEntry::after(Duration::from_millis(*delay_ms), || ()))
+                .unwrap();
         }
         let metrics = Metrics::default();
         metrics.timer(&timer);
@@ -196,12 +245,21 @@ mod tests {
         for title in ["2.0ms ahead: 2<", "5.0ms ahead: 1<", "20ms ahead: 1<"] {
             assert!(picture.contains(title), "{title}");
         }
-        assert!(picture.contains("a &lt;timer&gt;: 4 in wheels of 8 slots"), "{picture}");
+        assert!(
+            picture.contains("a &lt;timer&gt;: 4 in wheels of 8 slots"),
+            "{picture}"
+        );
     }
 
     #[test]
     fn nothing_is_a_picture_too() {
         assert!(wheels(&Figures::default()).to_string().starts_with("<svg"));
-        assert_eq!(wheels(&figures(&[])).to_string().matches(" ahead: ").count(), 0);
+        assert_eq!(
+            wheels(&figures(&[]))
+                .to_string()
+                .matches(" ahead: ")
+                .count(),
+            0
+        );
     }
 }

@@ -41,7 +41,11 @@ pub(crate) fn short(time: Duration) -> String {
         }
     }
     let days = seconds / 86_400.0;
-    if days < 1000.0 { format!("{days:.0}d") } else { format!("{:.0}y", days / 365.25) }
+    if days < 1000.0 {
+        format!("{days:.0}d")
+    } else {
+        format!("{:.0}y", days / 365.25)
+    }
 }
 
 /// How hot a place is: 0 for nothing, 1 to [`HOTTEST`] for what there is.
@@ -80,11 +84,16 @@ mod tests {
     #[test]
     fn numbers_and_times_are_short() {
         let numbers = [0.0, 1.5, 99.96, 123.4, 99_999.0, 100_000.0, 1e6, 2.5e9];
-        let expected = ["0", "1.5", "100.0", "123", "99999", "100.0k", "1.0M", "2.5G"];
+        let expected = [
+            "0", "1.5", "100.0", "123", "99999", "100.0k", "1.0M", "2.5G",
+        ];
         assert_eq!(numbers.map(number), expected);
-        let times = [0.0, 5e-7, 8.191e-6, 0.001, 0.25, 0.99999, 12.0, 3600.0, 1e6, 1e9];
-        let expected =
-            ["0.0ns", "500ns", "8.2us", "1.0ms", "250ms", "1.0s", "12s", "1.0h", "12d", "32y"];
+        let times = [
+            0.0, 5e-7, 8.191e-6, 0.001, 0.25, 0.99999, 12.0, 3600.0, 1e6, 1e9,
+        ];
+        let expected = [
+            "0.0ns", "500ns", "8.2us", "1.0ms", "250ms", "1.0s", "12s", "1.0h", "12d", "32y",
+        ];
         assert_eq!(times.map(Duration::from_secs_f64).map(short), expected);
     }
 
@@ -99,7 +108,10 @@ mod tests {
         let slots: Vec<usize> = (1..=500).collect();
         for width in [1, 7, 100, 511, 512, 1000] {
             let columns = columns(&level(512, &slots), width);
-            assert!(columns.len() <= width && 2 * columns.len() > width.min(512), "{width}");
+            assert!(
+                columns.len() <= width && 2 * columns.len() > width.min(512),
+                "{width}"
+            );
             assert_eq!(columns.iter().sum::<usize>(), slots.iter().sum::<usize>());
         }
         assert_eq!(columns(&level(4, &[1, 2]), 8), [1, 2, 0, 0]);

@@ -38,8 +38,14 @@ pub(crate) fn text(app: &App, width: u16, height: u16) -> String {
     let area = Rect::new(0, 0, width, height);
     let mut buffer = Buffer::empty(area);
     render(area, &mut buffer, app);
-    let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    let mut text: String = (0..height).map(|y| format!("{}\n", row(y).trim_end())).collect();
+    let row = |y| {
+        (0..width)
+            .map(|x| buffer[(x, y)].symbol())
+            .collect::<String>()
+    };
+    let mut text: String = (0..height)
+        .map(|y| format!("{}\n", row(y).trim_end()))
+        .collect();
     text.truncate(text.trim_end().len());
     text
 }
@@ -51,8 +57,13 @@ pub(crate) fn height(app: &App) -> u16 {
 
 /// Returns the heights of the table of the timers, and of the map of the selected timer's levels.
 fn rows(app: &App) -> [u16; 2] {
-    let timers = app.sample.as_ref().map_or(&[][..], |sample| &sample.figures.timers);
-    let levels = timers.get(app.selected).map_or(0, |timer| timer.levels.len());
+    let timers = app
+        .sample
+        .as_ref()
+        .map_or(&[][..], |sample| &sample.figures.timers);
+    let levels = timers
+        .get(app.selected)
+        .map_or(0, |timer| timer.levels.len());
     [timers.len().min(12) as u16 + 2, levels.min(64) as u16 + 3]
 }
 
@@ -99,14 +110,24 @@ fn header(app: &App) -> Line<'_> {
 /// Draws the heat map: a row for each level, the present on the left.
 fn wheel_map(timer: &TimerFigures, area: Rect, buffer: &mut Buffer) {
     let shards = timer.shards;
-    let title = format!(" wheels of {}: {shards} shards, the present on the left ", timer.name);
+    let title = format!(
+        " wheels of {}: {shards} shards, the present on the left ",
+        timer.name
+    );
     let block = Block::bordered().title(title);
     let inner = block.inner(area);
     block.render(area, buffer);
     let width = usize::from(inner.width.saturating_sub(LABEL_WIDTH));
-    let maps: Vec<_> = timer.levels.iter().map(|level| columns(level, width)).collect();
+    let maps: Vec<_> = timer
+        .levels
+        .iter()
+        .map(|level| columns(level, width))
+        .collect();
     let most = maps.iter().flatten().copied().max().unwrap_or(0);
-    let head = format!("{:>6} {:>6} {:>7} {:>7} {:>6}", "slot", "of", "entries", "buckets", "next");
+    let head = format!(
+        "{:>6} {:>6} {:>7} {:>7} {:>6}",
+        "slot", "of", "entries", "buckets", "next"
+    );
     let mut lines = vec![Line::from(head).bold()];
     lines.extend(timer.levels.iter().zip(&maps).map(|(level, map)| {
         // Few slots are wide ones.
@@ -114,7 +135,11 @@ fn wheel_map(timer: &TimerFigures, area: Rect, buffer: &mut Buffer) {
         let cells = map.iter().map(|entries| cell(heat(*entries, most), times));
         Line::from_iter([Span::from(label(level))].into_iter().chain(cells))
     }));
-    if let Some(beyond) = lines.len().checked_sub(usize::from(inner.height)).filter(|it| *it > 0) {
+    if let Some(beyond) = lines
+        .len()
+        .checked_sub(usize::from(inner.height))
+        .filter(|it| *it > 0)
+    {
         lines.truncate(usize::from(inner.height).saturating_sub(1));
         lines.push(Line::from(format!("and {} coarser levels", beyond + 1)).dim());
     }
@@ -125,25 +150,40 @@ fn label(level: &LevelFigures) -> String {
     let slot = short(Duration::from_nanos(level.tick_ns));
     let next = level.next_expiration_ns.map(Duration::from_nanos);
     let next = next.map_or("-".to_owned(), short);
-    let of = if level.wheel_size == KEYED_SLOTS { "keyed" } else { "timers" };
+    let of = if level.wheel_size == KEYED_SLOTS {
+        "keyed"
+    } else {
+        "timers"
+    };
     let [entries, buckets] = [level.entries, level.armed_buckets].map(|it| number(it as f64));
     format!("{slot:>6} {of:>6} {entries:>7} {buckets:>7} {next:>6} ")
 }
 
 fn cell(heat: Heat, times: usize) -> Span<'static> {
-    Span::styled(GLYPHS[heat].repeat(times), Style::new().fg(Color::Indexed(COLOURS[heat])))
+    Span::styled(
+        GLYPHS[heat].repeat(times),
+        Style::new().fg(Color::Indexed(COLOURS[heat])),
+    )
 }
 
 /// Lists the worst bars of all timers, with those that are new.
 fn slowest(sample: &Sample, width: u16) -> Paragraph<'_> {
     let name = usize::from(width.saturating_sub(2 + 26));
-    let head = format!("{:<name$} {:>8} {:>7} {:>8}", "timer", "up to", "ever", "just now");
-    let rows = sample.slowest().into_iter().map(|(timer, up_to, ever, new)| {
-        let texts = [short(up_to), number(ever as f64), number(new as f64)];
-        let line =
-            Line::from(format!("{timer:<name$} {:>8} {:>7} {:>8}", texts[0], texts[1], texts[2]));
-        if new > 0 { line.yellow() } else { line }
-    });
+    let head = format!(
+        "{:<name$} {:>8} {:>7} {:>8}",
+        "timer", "up to", "ever", "just now"
+    );
+    let rows = sample
+        .slowest()
+        .into_iter()
+        .map(|(timer, up_to, ever, new)| {
+            let texts = [short(up_to), number(ever as f64), number(new as f64)];
+            let line = Line::from(format!(
+                "{timer:<name$} {:>8} {:>7} {:>8}",
+                texts[0], texts[1], texts[2]
+            ));
+            if new > 0 { line.yellow() } else { line }
+        });
     let lines: Vec<_> = [Line::from(head).bold()].into_iter().chain(rows).collect();
     Paragraph::new(lines).block(Block::bordered().title(" the slowest, by how late they were "))
 }
@@ -155,8 +195,14 @@ fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
     let line = |what: &str, count: &str, done: &str, expired: &str| {
         Line::from(format!("{what:<name$} {count:>7} {done:>6} {expired:>8}"))
     };
-    let keys = figures.keyed_timers.iter().map(|keys| ("keys of", &keys.name, keys.count));
-    let leases = figures.leases.iter().map(|leases| ("leases of", &leases.name, leases.held));
+    let keys = figures
+        .keyed_timers
+        .iter()
+        .map(|keys| ("keys of", &keys.name, keys.count));
+    let leases = figures
+        .leases
+        .iter()
+        .map(|leases| ("leases of", &leases.name, leases.held));
     let mut lines: Vec<_> = keys
         .chain(leases)
         .map(|(what, name, count)| line(&format!("{what} {name}"), &number(count as f64), "", ""))
@@ -164,10 +210,16 @@ fn others(sample: &Sample, width: u16) -> Paragraph<'_> {
     if !figures.purgatories.is_empty() {
         lines.push(line("purgatory", "delayed", "done/s", "expire/s").bold());
     }
-    lines.extend(figures.purgatories.iter().zip(&sample.purgatories).map(|(purgatory, rates)| {
-        let texts = [purgatory.delayed as f64, rates.completed, rates.expired].map(number);
-        line(&purgatory.name, &texts[0], &texts[1], &texts[2])
-    }));
+    lines.extend(
+        figures
+            .purgatories
+            .iter()
+            .zip(&sample.purgatories)
+            .map(|(purgatory, rates)| {
+                let texts = [purgatory.delayed as f64, rates.completed, rates.expired].map(number);
+                line(&purgatory.name, &texts[0], &texts[1], &texts[2])
+            }),
+    );
     Paragraph::new(lines).block(Block::bordered().title(" built on these timers "))
 }
 
@@ -204,22 +256,40 @@ pub(crate) fn timers(sample: &Sample, selected: usize, width: u16) -> Table<'_> 
         fits
     };
     let columns: Vec<_> = COLUMNS.iter().take_while(fits).collect();
-    let rows = sample.figures.timers.iter().zip(&sample.timers).enumerate().map(
-        |(place, (timer, rates))| {
+    let rows = sample
+        .figures
+        .timers
+        .iter()
+        .zip(&sample.timers)
+        .enumerate()
+        .map(|(place, (timer, rates))| {
             let cells = columns.iter().map(|(heading, _, text)| {
                 let text = text(timer, rates);
                 let warns = WARNINGS.contains(heading) && text != "0";
-                right(text).style(if warns { Color::Red.into() } else { Style::new() })
+                right(text).style(if warns {
+                    Color::Red.into()
+                } else {
+                    Style::new()
+                })
             });
             let row = Row::new([Cell::from(&*timer.name)].into_iter().chain(cells));
-            if place == selected { row.style(Modifier::REVERSED) } else { row }
-        },
-    );
-    let headings = columns.iter().map(|(heading, ..)| right((*heading).to_owned()));
+            if place == selected {
+                row.style(Modifier::REVERSED)
+            } else {
+                row
+            }
+        });
+    let headings = columns
+        .iter()
+        .map(|(heading, ..)| right((*heading).to_owned()));
     let header = Row::new([Cell::from("timer")].into_iter().chain(headings)).bold();
-    let widths = columns.iter().map(|(_, width, _)| Constraint::Length(*width));
+    let widths = columns
+        .iter()
+        .map(|(_, width, _)| Constraint::Length(*width));
     let widths = [Constraint::Fill(1)].into_iter().chain(widths);
-    Table::new(rows, widths).header(header).block(Block::new().borders(Borders::TOP))
+    Table::new(rows, widths)
+        .header(header)
+        .block(Block::new().borders(Borders::TOP))
 }
 
 fn late(rates: &TimerRates, share: f64) -> String {
@@ -246,7 +316,11 @@ mod tests {
     /// samples, and a key.
     fn app() -> App {
         let clock = ManualClock::new();
-        let timer = Timer::builder().name("sessions").clock(clock.clone()).build().unwrap();
+        let timer = Timer::builder()
+            .name("sessions")
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         let keyed = KeyedTimer::new(&timer, |_: u32, ()| ());
         keyed.add(1, 3600 * 1000 * MS, ()).unwrap();
         for due in [1, 1, 1, 300, 300, 300, 300, 300, 300, 400] {
@@ -267,7 +341,10 @@ mod tests {
     #[test]
     fn a_frame_shows_rates_percentiles_and_keys() {
         let text = text(&app(), 120, 30);
-        let row = text.lines().find(|line| line.starts_with("sessions")).unwrap();
+        let row = text
+            .lines()
+            .find(|line| line.starts_with("sessions"))
+            .unwrap();
         let cells: Vec<_> = row.split_whitespace().collect();
         // Three in two seconds, each 7 ms late: the bar ends at 8.4 ms.
         let late = ["8.4ms"; 3];
@@ -277,16 +354,28 @@ mod tests {
         assert_eq!(cells[8..], ["0", "0", "0", "0"]);
         // A narrow terminal shows what matters most.
         let narrow = self::text(&app(), 80, 24);
-        let heading = narrow.lines().find(|line| line.starts_with("timer")).unwrap();
+        let heading = narrow
+            .lines()
+            .find(|line| line.starts_with("timer"))
+            .unwrap();
         assert!(heading.trim_end().ends_with(" panics  drops"), "{narrow}");
         let has = |wanted: &&str| assert!(text.contains(wanted), "no {wanted:?} in\n{text}");
-        ["http://localhost:9464/wheels  every 1s", "q quit", "keys of clients", " 1.0ms  keyed "]
-            .iter()
-            .for_each(has);
+        [
+            "http://localhost:9464/wheels  every 1s",
+            "q quit",
+            "keys of clients",
+            " 1.0ms  keyed ",
+        ]
+        .iter()
+        .for_each(has);
         assert!(!text.contains("purgatory"), "there is none:\n{text}");
         // Ever, and just now.
-        let slowest: Vec<_> =
-            text.split(" the slowest, by how late they were ").nth(1).unwrap().lines().collect();
+        let slowest: Vec<_> = text
+            .split(" the slowest, by how late they were ")
+            .nth(1)
+            .unwrap()
+            .lines()
+            .collect();
         assert!(slowest[2].contains("8.4ms       3        3"), "{text}");
     }
 
@@ -296,15 +385,27 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(LABEL_WIDTH + 2 + 512, 30)).unwrap();
         terminal.draw(|frame| draw(frame, &app)).unwrap();
         let buffer = terminal.backend().buffer();
-        let row =
-            |y: u16| (0..buffer.area.width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-        let y = (0..30).find(|y| row(*y).contains(" 1.0ms timers ")).expect("the level");
+        let row = |y: u16| {
+            (0..buffer.area.width)
+                .map(|x| buffer[(x, y)].symbol())
+                .collect::<String>()
+        };
+        let y = (0..30)
+            .find(|y| row(*y).contains(" 1.0ms timers "))
+            .expect("the level");
         // Beyond the frame and the label. At 8 ms the entries of 300 and 400 ms are so far ahead.
         let slot = |ahead: u16| &buffer[(1 + LABEL_WIDTH + ahead, y)];
         let colour = |ahead| slot(ahead).fg;
-        assert_eq!((slot(292).symbol(), colour(292)), ("█", Color::Indexed(COLOURS[HOTTEST])));
+        assert_eq!(
+            (slot(292).symbol(), colour(292)),
+            ("█", Color::Indexed(COLOURS[HOTTEST]))
+        );
         assert_eq!((slot(0).symbol(), slot(291).symbol()), ("·", "·"));
-        assert!(GLYPHS[1..HOTTEST].contains(&slot(392).symbol()), "{}", slot(392).symbol());
+        assert!(
+            GLYPHS[1..HOTTEST].contains(&slot(392).symbol()),
+            "{}",
+            slot(392).symbol()
+        );
     }
 
     #[test]
@@ -313,7 +414,13 @@ mod tests {
         app.frozen = true;
         app.take(Err("connection refused".to_owned()), Instant::now());
         let text = text(&app, 120, 30);
-        assert!(text.lines().next().unwrap().ends_with("FROZEN  connection refused"), "{text}");
+        assert!(
+            text.lines()
+                .next()
+                .unwrap()
+                .ends_with("FROZEN  connection refused"),
+            "{text}"
+        );
         assert!(text.contains("sessions"), "what was read stays:\n{text}");
     }
 

@@ -8,7 +8,10 @@ use tickwheel_prometheus::Metrics;
 
 fn top(arguments: &[&str]) -> Command {
     let mut top = Command::new(env!("CARGO_BIN_EXE_tickwheel-top"));
-    top.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    top.args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     top
 }
 
@@ -16,7 +19,10 @@ fn top(arguments: &[&str]) -> Command {
 fn assert_refused(output: &Output, reason: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("tickwheel-top: ") && said.contains(reason), "{said}");
+    assert!(
+        said.starts_with("tickwheel-top: ") && said.contains(reason),
+        "{said}"
+    );
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_eq!(output.stdout, b"", "no control codes");
 }
@@ -30,7 +36,9 @@ fn it_says_why_it_cannot_go_on_and_does_not_panic() {
     assert_refused(&output, "http://localhost:1/wheels: ");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let mut program = top(&[&address, "--once", "--interval-ms", "10"]).spawn().unwrap();
+    let mut program = top(&[&address, "--once", "--interval-ms", "10"])
+        .spawn()
+        .unwrap();
     drop(program.stdout.take());
     thread::spawn(move || serve(&listener));
     assert_refused(&program.wait_with_output().unwrap(), "pipe");

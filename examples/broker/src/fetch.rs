@@ -36,7 +36,10 @@ impl Broker {
         let asked = Arc::clone(&fetch);
         // The condition is checked now, when the fetch is on its keys, and whenever the follower
         // has got something of one of them. Whoever wants what is not there is answered at once.
-        if let Ok(wait) = self.fetches.wait(&fetch.keys(), max_wait, move || asked.is_ready()) {
+        if let Ok(wait) = self
+            .fetches
+            .wait(&fetch.keys(), max_wait, move || asked.is_ready())
+        {
             wait.await;
         }
         fetch.answer()
@@ -58,7 +61,11 @@ impl Fetch {
         });
         // What can't be answered must not be waited for.
         let min_bytes = size(request.min_bytes).min(max_bytes);
-        Fetch { topics: topics.collect(), min_bytes, max_bytes }
+        Fetch {
+            topics: topics.collect(),
+            min_bytes,
+            max_bytes,
+        }
     }
 
     /// Returns the names of the partitions that it waits on, each once.
@@ -90,7 +97,9 @@ impl Fetch {
                 data
             });
             let partitions = partitions.collect();
-            FetchableTopicResponse::default().with_topic(topic.clone()).with_partitions(partitions)
+            FetchableTopicResponse::default()
+                .with_topic(topic.clone())
+                .with_partitions(partitions)
         });
         FetchResponse::default().with_responses(topics.collect())
     }
@@ -98,11 +107,16 @@ impl Fetch {
 
 impl Wanted {
     fn partition(&self) -> Result<&Partition, ResponseError> {
-        self.partition.as_deref().ok_or(ResponseError::UnknownTopicOrPartition)
+        self.partition
+            .as_deref()
+            .ok_or(ResponseError::UnknownTopicOrPartition)
     }
 
     fn available(&self) -> Result<usize, ResponseError> {
-        Ok(self.partition()?.available(self.offset)?.min(self.max_bytes))
+        Ok(self
+            .partition()?
+            .available(self.offset)?
+            .min(self.max_bytes))
     }
 
     /// Reads as much as there is room for; the first batch in any case if nothing was read before,
@@ -110,7 +124,9 @@ impl Wanted {
     fn read(&self, room: usize, is_first: bool) -> PartitionData {
         let data = PartitionData::default().with_partition_index(self.index);
         let max_bytes = room.min(self.max_bytes);
-        let found = self.partition().and_then(|it| it.read(self.offset, max_bytes, is_first));
+        let found = self
+            .partition()
+            .and_then(|it| it.read(self.offset, max_bytes, is_first));
         match found {
             Ok((records, offsets)) => data
                 .with_high_watermark(offsets.high_watermark)

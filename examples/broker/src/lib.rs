@@ -132,7 +132,9 @@ impl Broker {
 
     /// Sees to it that the follower gets what was appended to a partition.
     pub(crate) fn replicate(&self, partition: &Arc<Partition>) {
-        let Entry::Vacant(late) = self.follower.entry(partition.name.clone()) else { return };
+        let Entry::Vacant(late) = self.follower.entry(partition.name.clone()) else {
+            return;
+        };
         match late.add(self.follower_lag, Arc::clone(partition)) {
             Ok(None) => {}
             // The time of the former one is up, or the timer was shut down.
@@ -151,7 +153,12 @@ impl Broker {
 
     pub fn waiting(&self) -> Waiting {
         let (joins, sessions) = self.groups.waiting();
-        Waiting { fetches: self.fetches.len(), produces: self.produces.len(), joins, sessions }
+        Waiting {
+            fetches: self.fetches.len(),
+            produces: self.produces.len(),
+            joins,
+            sessions,
+        }
     }
 
     /// Answers all that waits, with what there is.
@@ -175,7 +182,15 @@ pub(crate) fn api_versions() -> ApiVersionsResponse {
 
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Waiting { fetches, produces, joins, sessions } = self;
-        write!(f, "{fetches} fetches, {produces} produces, {joins} joins, {sessions} sessions")
+        let Waiting {
+            fetches,
+            produces,
+            joins,
+            sessions,
+        } = self;
+        write!(
+            f,
+            "{fetches} fetches, {produces} produces, {joins} joins, {sessions} sessions"
+        )
     }
 }

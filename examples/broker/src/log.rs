@@ -27,7 +27,10 @@ pub(crate) struct Topics {
 
 impl Topics {
     pub(crate) fn new(partitions: u16) -> Self {
-        Topics { partitions, known: RwLock::default() }
+        Topics {
+            partitions,
+            known: RwLock::default(),
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Topic>> {
@@ -39,7 +42,10 @@ impl Topics {
     }
 
     pub(crate) fn partition(&self, topic: &str, index: i32) -> Option<Arc<Partition>> {
-        self.get(topic)?.partitions.get(usize::try_from(index).ok()?).cloned()
+        self.get(topic)?
+            .partitions
+            .get(usize::try_from(index).ok()?)
+            .cloned()
     }
 
     /// Creates a topic, unless it exists.
@@ -62,11 +68,17 @@ impl Topics {
         }
         let name: Arc<str> = name.into();
         let partition = |index| {
-            let name = TopicPartition { topic: Arc::clone(&name), index };
+            let name = TopicPartition {
+                topic: Arc::clone(&name),
+                index,
+            };
             Arc::new(Partition::new(name))
         };
         let partitions = (0..self.partitions.into()).map(partition).collect();
-        let topic = Arc::new(Topic { name: Arc::clone(&name), partitions });
+        let topic = Arc::new(Topic {
+            name: Arc::clone(&name),
+            partitions,
+        });
         known.insert(name, Arc::clone(&topic));
         Ok(topic)
     }
@@ -120,7 +132,10 @@ pub(crate) struct Offsets {
 
 impl Partition {
     fn new(name: TopicPartition) -> Self {
-        Partition { name, log: Mutex::default() }
+        Partition {
+            name,
+            log: Mutex::default(),
+        }
     }
 
     /// Appends a batch. Returns its offset, and the end of the log that the follower has to reach.
@@ -168,7 +183,10 @@ impl Partition {
     pub(crate) fn available(&self, offset: i64) -> Result<usize, ResponseError> {
         let log = self.log.lock();
         let first = log.find(offset)?;
-        let position = log.batches.get(first).map_or(log.end_position, |batch| batch.position);
+        let position = log
+            .batches
+            .get(first)
+            .map_or(log.end_position, |batch| batch.position);
         Ok(log.high_position.saturating_sub(position))
     }
 
@@ -197,15 +215,24 @@ impl Partition {
     /// time.
     pub(crate) fn offset_at(&self, time: i64) -> Option<(i64, i64)> {
         let log = self.log.lock();
-        let batch = log.batches.iter().find(|batch| batch.max_timestamp >= time)?;
+        let batch = log
+            .batches
+            .iter()
+            .find(|batch| batch.max_timestamp >= time)?;
         Some((batch.base_offset, batch.max_timestamp))
     }
 }
 
 impl Log {
     fn offsets(&self) -> Offsets {
-        let start = self.batches.front().map_or(self.end, |oldest| oldest.base_offset);
-        Offsets { start, high_watermark: self.high_watermark }
+        let start = self
+            .batches
+            .front()
+            .map_or(self.end, |oldest| oldest.base_offset);
+        Offsets {
+            start,
+            high_watermark: self.high_watermark,
+        }
     }
 
     /// Finds the batch that has `offset`, or the place behind the last one.
@@ -213,7 +240,9 @@ impl Log {
         if !(self.offsets().start..=self.end).contains(&offset) {
             return Err(ResponseError::OffsetOutOfRange);
         }
-        Ok(self.batches.partition_point(|batch| batch.last_offset < offset))
+        Ok(self
+            .batches
+            .partition_point(|batch| batch.last_offset < offset))
     }
 
     /// Drops the oldest batches. What the follower lacks stays, because no consumer could have seen
@@ -252,7 +281,9 @@ impl Producers {
     /// The first batch of a producer that is not known, or not known any more, may be any.
     fn seen(&self, new: Sequence) -> Result<Option<i64>, ResponseError> {
         let known = self.0.get(&new.producer_id);
-        let Some((last, _)) = known.and_then(VecDeque::back) else { return Ok(None) };
+        let Some((last, _)) = known.and_then(VecDeque::back) else {
+            return Ok(None);
+        };
         if let Some((_, offset)) = known.into_iter().flatten().find(|(known, _)| *known == new) {
             return Ok(Some(*offset));
         }

@@ -34,11 +34,20 @@ impl Broker {
     pub(crate) fn metadata(&self, request: MetadataRequest, version: i16) -> MetadataResponse {
         let create = version < 4 || request.allow_auto_topic_creation;
         // All of them are asked for by no list; in the oldest version by an empty one.
-        let asked = request.topics.filter(|topics| version > 0 || !topics.is_empty());
+        let asked = request
+            .topics
+            .filter(|topics| version > 0 || !topics.is_empty());
         let topics = match asked {
-            None => self.topics.all().iter().map(|topic| describe(topic)).collect(),
+            None => self
+                .topics
+                .all()
+                .iter()
+                .map(|topic| describe(topic))
+                .collect(),
             Some(asked) => {
-                let names = asked.into_iter().map(|topic| topic.name.unwrap_or_default());
+                let names = asked
+                    .into_iter()
+                    .map(|topic| topic.name.unwrap_or_default());
                 names.map(|name| self.topic(name, create)).collect()
             }
         };
@@ -77,16 +86,23 @@ impl Broker {
     ) -> FindCoordinatorResponse {
         let answer = FindCoordinatorResponse::default();
         if request.key_type != 0 {
-            return answer.with_error_code(NO_TRANSACTIONS.code()).with_node_id(BrokerId(-1));
+            return answer
+                .with_error_code(NO_TRANSACTIONS.code())
+                .with_node_id(BrokerId(-1));
         }
         let port = self.address.port().into();
-        answer.with_node_id(NODE).with_host(self.host()).with_port(port)
+        answer
+            .with_node_id(NODE)
+            .with_host(self.host())
+            .with_port(port)
     }
 
     pub(crate) fn init_producer(&self, request: &InitProducerIdRequest) -> InitProducerIdResponse {
         let answer = InitProducerIdResponse::default();
         if request.transactional_id.is_some() {
-            return answer.with_error_code(NO_TRANSACTIONS.code()).with_producer_id(ProducerId(-1));
+            return answer
+                .with_error_code(NO_TRANSACTIONS.code())
+                .with_producer_id(ProducerId(-1));
         }
         answer.with_producer_id(ProducerId(self.producer_ids.next()))
     }
@@ -111,7 +127,9 @@ impl Broker {
             let answers =
                 asked.map(|asked| answer(&topic.name, asked.partition_index, asked.timestamp));
             let answers = answers.collect();
-            ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(answers)
+            ListOffsetsTopicResponse::default()
+                .with_name(topic.name)
+                .with_partitions(answers)
         });
         ListOffsetsResponse::default().with_topics(topics.collect())
     }
@@ -126,7 +144,9 @@ fn describe(topic: &Topic) -> MetadataResponseTopic {
             .with_isr_nodes(vec![NODE])
     };
     MetadataResponseTopic::default()
-        .with_name(Some(TopicName(StrBytes::from_string(topic.name.to_string()))))
+        .with_name(Some(TopicName(StrBytes::from_string(
+            topic.name.to_string(),
+        ))))
         .with_partitions((0..topic.partitions.len()).map(partition).collect())
 }
 
@@ -141,9 +161,13 @@ pub(crate) struct Ids(AtomicI64);
 impl Ids {
     /// Starts from the time in milliseconds, and 22 random bits in case that a clock was set back.
     pub(crate) fn new() -> Self {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let random = RandomState::new().hash_one(0) as i64 & 0x3f_ffff;
-        Ids(AtomicI64::new(((time.as_millis() as i64) << 22 | random) & i64::MAX))
+        Ids(AtomicI64::new(
+            ((time.as_millis() as i64) << 22 | random) & i64::MAX,
+        ))
     }
 
     pub(crate) fn next(&self) -> i64 {

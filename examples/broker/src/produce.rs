@@ -25,13 +25,18 @@ impl Broker {
     pub(crate) async fn produce(&self, request: ProduceRequest) -> Option<ProduceResponse> {
         let (acks, timeout) = (request.acks, millis(request.timeout_ms));
         let (appended, mut response) = self.append(request);
-        appended.iter().for_each(|one| self.replicate(&one.partition));
+        appended
+            .iter()
+            .for_each(|one| self.replicate(&one.partition));
         match acks {
             0 => return None,
             -1 => {}
             _ => return Some(response),
         }
-        let keys: Vec<_> = appended.iter().map(|one| one.partition.name.clone()).collect();
+        let keys: Vec<_> = appended
+            .iter()
+            .map(|one| one.partition.name.clone())
+            .collect();
         let appended = Arc::new(appended);
         let asked = Arc::clone(&appended);
         let has_all = move || asked.iter().all(Appended::is_replicated);
@@ -50,7 +55,10 @@ impl Broker {
 
     fn append(&self, request: ProduceRequest) -> (Vec<Appended>, ProduceResponse) {
         let refused = match request {
-            ProduceRequest { transactional_id: Some(_), .. } => Some(NO_TRANSACTIONS),
+            ProduceRequest {
+                transactional_id: Some(_),
+                ..
+            } => Some(NO_TRANSACTIONS),
             ProduceRequest { acks: -1..=1, .. } => None,
             _ => Some(ResponseError::InvalidRequiredAcks),
         };
@@ -61,18 +69,27 @@ impl Broker {
             for (place, data) in topic.partition_data.into_iter().enumerate() {
                 let partition = self.topics.partition(&topic.name, data.index);
                 let answer = PartitionProduceResponse::default().with_index(data.index);
-                answers.push(match refused.map_or_else(|| append_one(partition, &data), Err) {
-                    Ok((partition, base_offset, end)) => {
-                        appended.push(Appended { partition, end, place: (topic_place, place) });
-                        answer.with_base_offset(base_offset)
-                    }
-                    Err(error) => answer.with_error_code(error.code()).with_base_offset(-1),
-                });
+                answers.push(
+                    match refused.map_or_else(|| append_one(partition, &data), Err) {
+                        Ok((partition, base_offset, end)) => {
+                            appended.push(Appended {
+                                partition,
+                                end,
+                                place: (topic_place, place),
+                            });
+                            answer.with_base_offset(base_offset)
+                        }
+                        Err(error) => answer.with_error_code(error.code()).with_base_offset(-1),
+                    },
+                );
             }
             let answer = TopicProduceResponse::default().with_name(topic.name);
             responses.push(answer.with_partition_responses(answers));
         }
-        (appended, ProduceResponse::default().with_responses(responses))
+        (
+            appended,
+            ProduceResponse::default().with_responses(responses),
+        )
     }
 }
 
@@ -160,7 +177,10 @@ impl<'a> Checked<'a> {
         if attributes & TRANSACTIONAL != 0 {
             return Err(NO_TRANSACTIONS);
         }
-        Ok(Checked { bytes, sequence: is_idempotent.then_some(sequence) })
+        Ok(Checked {
+            bytes,
+            sequence: is_idempotent.then_some(sequence),
+        })
     }
 
     /// Gives a batch its place. The checksum covers neither of the two fields that this writes.
@@ -171,7 +191,13 @@ impl<'a> Checked<'a> {
         let delta = i32::from_be_bytes(at(&bytes, LAST_OFFSET_DELTA));
         let max_timestamp = i64::from_be_bytes(at(&bytes, MAX_TIMESTAMP));
         let last_offset = base_offset + i64::from(delta);
-        Batch { bytes, base_offset, last_offset, max_timestamp, position }
+        Batch {
+            bytes,
+            base_offset,
+            last_offset,
+            max_timestamp,
+            position,
+        }
     }
 }
 

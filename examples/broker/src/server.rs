@@ -50,7 +50,13 @@ impl Server {
         let listener = TcpListener::bind(options.listen).await?;
         let broker = Broker::new(options, listener.local_addr()?, &timer);
         let max_connections = options.max_connections;
-        Ok(Server { broker, listener, timer, max_connections, counts: Arc::default() })
+        Ok(Server {
+            broker,
+            listener,
+            timer,
+            max_connections,
+            counts: Arc::default(),
+        })
     }
 
     pub fn broker(&self) -> &Arc<Broker> {
@@ -67,7 +73,13 @@ impl Server {
 
     /// Serves until `end`, then answers what waits.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Server { broker, listener, timer, max_connections, counts } = self;
+        let Server {
+            broker,
+            listener,
+            timer,
+            max_connections,
+            counts,
+        } = self;
         say(&format!("listening on {}", broker.address));
         let mut clients = JoinSet::new();
         let (mut said, mut next_report) = (String::new(), timer.now() + REPORT_EVERY);
@@ -96,7 +108,11 @@ impl Server {
         }
         say(&format!("end: {}", broker.waiting()));
         broker.shutdown();
-        let _ = timer.timeout(PAUSE, async { while clients.join_next().await.is_some() {} }).await;
+        let _ = timer
+            .timeout(PAUSE, async {
+                while clients.join_next().await.is_some() {}
+            })
+            .await;
     }
 }
 
@@ -112,10 +128,20 @@ async fn serve(
     let (reader, mut writer) = stream.split();
     let mut reader = BufReader::new(reader);
     loop {
-        if timer.timeout(LONGEST_WAIT, reader.fill_buf()).await.ok()?.ok()?.is_empty() {
+        if timer
+            .timeout(LONGEST_WAIT, reader.fill_buf())
+            .await
+            .ok()?
+            .ok()?
+            .is_empty()
+        {
             return None;
         }
-        let frame = timer.timeout(FRAME_TIME, read_frame(&mut reader)).await.ok()?.ok()?;
+        let frame = timer
+            .timeout(FRAME_TIME, read_frame(&mut reader))
+            .await
+            .ok()?
+            .ok()?;
         let answer = match frame.ok_or(Malformed::Other).and_then(decode) {
             Ok(request) => {
                 count(&counts.requests);
@@ -134,17 +160,27 @@ async fn serve(
                     return None;
                 };
                 let code = ResponseError::UnsupportedVersion.code();
-                encode(0, correlation_id, &api_versions().with_error_code(code).into())?
+                encode(
+                    0,
+                    correlation_id,
+                    &api_versions().with_error_code(code).into(),
+                )?
             }
         };
-        timer.timeout(FRAME_TIME, writer.write_all(&answer)).await.ok()?.ok()?;
+        timer
+            .timeout(FRAME_TIME, writer.write_all(&answer))
+            .await
+            .ok()?
+            .ok()?;
     }
 }
 
 /// Reads a frame. Returns `None` if it claims a length that none may have.
 async fn read_frame(reader: &mut BufReader<ReadHalf<'_>>) -> io::Result<Option<Bytes>> {
     let length = usize::try_from(reader.read_i32().await?);
-    let Some(length) = length.ok().filter(|length| *length <= MAX_FRAME) else { return Ok(None) };
+    let Some(length) = length.ok().filter(|length| *length <= MAX_FRAME) else {
+        return Ok(None);
+    };
     let mut frame = vec![0; length];
     reader.read_exact(&mut frame).await?;
     Ok(Some(frame.into()))
@@ -171,6 +207,9 @@ impl fmt::Display for Counts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (requests, malformed) = (count(&self.requests), count(&self.malformed));
         let refused = count(&self.refused);
-        write!(f, "{requests} requests, {malformed} malformed, {refused} connections refused")
+        write!(
+            f,
+            "{requests} requests, {malformed} malformed, {refused} connections refused"
+        )
     }
 }

@@ -32,8 +32,14 @@ pub enum Malformed {
 pub fn decode(mut frame: Bytes) -> Result<Request, Malformed> {
     // Of all requests that are answered here, in all versions.
     let header = RequestHeader::decode(&mut frame, 1).map_err(|_| Malformed::Other)?;
-    let RequestHeader { request_api_version: version, correlation_id, .. } = header;
-    let api = APIS.iter().find(|api| api.key as i16 == header.request_api_key);
+    let RequestHeader {
+        request_api_version: version,
+        correlation_id,
+        ..
+    } = header;
+    let api = APIS
+        .iter()
+        .find(|api| api.key as i16 == header.request_api_key);
     let api = api.ok_or(Malformed::Other)?;
     if !api.versions.contains(&version) {
         return Err(match api.key {
@@ -43,7 +49,11 @@ pub fn decode(mut frame: Bytes) -> Result<Request, Malformed> {
     }
     check(&frame, version, api.body).ok_or(Malformed::Other)?;
     let body = RequestKind::decode(api.key, &mut frame, version).map_err(|_| Malformed::Other)?;
-    Ok(Request { version, correlation_id, body })
+    Ok(Request {
+        version,
+        correlation_id,
+        body,
+    })
 }
 
 /// Encodes an answer, with its length. Returns `None` if it can't be encoded in this version.
@@ -84,7 +94,11 @@ pub(crate) struct Api {
 }
 
 pub(crate) static APIS: [Api; 13] = [
-    api(ApiKey::Produce, 3..=8, &[Text, Fixed(6), Array(&[Text, Array(&[Fixed(4), Blob])])]),
+    api(
+        ApiKey::Produce,
+        3..=8,
+        &[Text, Fixed(6), Array(&[Text, Array(&[Fixed(4), Blob])])],
+    ),
     api(
         ApiKey::Fetch,
         4..=11,
@@ -114,28 +128,61 @@ pub(crate) static APIS: [Api; 13] = [
             Array(&[Text, Array(&[Fixed(4), Since(4, &[Fixed(4)]), Fixed(8)])]),
         ],
     ),
-    api(ApiKey::Metadata, 0..=7, &[Array(&[Text]), Since(4, &[Fixed(1)])]),
+    api(
+        ApiKey::Metadata,
+        0..=7,
+        &[Array(&[Text]), Since(4, &[Fixed(1)])],
+    ),
     api(
         ApiKey::OffsetCommit,
         2..=4,
-        &[Text, Fixed(4), Text, Fixed(8), Array(&[Text, Array(&[Fixed(12), Text])])],
+        &[
+            Text,
+            Fixed(4),
+            Text,
+            Fixed(8),
+            Array(&[Text, Array(&[Fixed(12), Text])]),
+        ],
     ),
-    api(ApiKey::OffsetFetch, 1..=5, &[Text, Array(&[Text, Array(&[Fixed(4)])])]),
-    api(ApiKey::FindCoordinator, 0..=2, &[Text, Since(1, &[Fixed(1)])]),
+    api(
+        ApiKey::OffsetFetch,
+        1..=5,
+        &[Text, Array(&[Text, Array(&[Fixed(4)])])],
+    ),
+    api(
+        ApiKey::FindCoordinator,
+        0..=2,
+        &[Text, Since(1, &[Fixed(1)])],
+    ),
     api(
         ApiKey::JoinGroup,
         0..=3,
-        &[Text, Fixed(4), Since(1, &[Fixed(4)]), Text, Text, Array(&[Text, Blob])],
+        &[
+            Text,
+            Fixed(4),
+            Since(1, &[Fixed(4)]),
+            Text,
+            Text,
+            Array(&[Text, Blob]),
+        ],
     ),
     api(ApiKey::Heartbeat, 0..=2, &[Text, Fixed(4), Text]),
     api(ApiKey::LeaveGroup, 0..=2, &[Text, Text]),
-    api(ApiKey::SyncGroup, 0..=2, &[Text, Fixed(4), Text, Array(&[Text, Blob])]),
+    api(
+        ApiKey::SyncGroup,
+        0..=2,
+        &[Text, Fixed(4), Text, Array(&[Text, Blob])],
+    ),
     api(ApiKey::ApiVersions, 0..=2, &[]),
     api(ApiKey::InitProducerId, 0..=1, &[Text, Fixed(4)]),
 ];
 
 const fn api(key: ApiKey, versions: RangeInclusive<i16>, body: &'static [Field]) -> Api {
-    Api { key, versions, body }
+    Api {
+        key,
+        versions,
+        body,
+    }
 }
 
 /// How many elements the arrays of a request may have, together. What is decoded takes far more
@@ -148,7 +195,11 @@ const MAX_ELEMENTS: usize = 20_000;
 /// `kafka-protocol` makes room for as many elements as an array claims to have: twelve bytes that
 /// claim two billion would end the process. So a request is walked first, without allocating.
 fn check(body: &[u8], version: i16, fields: &[Field]) -> Option<()> {
-    let mut walk = Walk { rest: body, version, elements: 0 };
+    let mut walk = Walk {
+        rest: body,
+        version,
+        elements: 0,
+    };
     walk.fields(fields)?;
     walk.rest.is_empty().then_some(())
 }
@@ -225,8 +276,9 @@ mod tests {
     /// Twelve bytes that claim two billion elements would take all memory.
     #[test]
     fn requests_are_as_described_in_each_version_and_no_count_in_one_is_believed() {
-        for (api, version) in
-            APIS.iter().flat_map(|api| api.versions.clone().map(move |version| (api, version)))
+        for (api, version) in APIS
+            .iter()
+            .flat_map(|api| api.versions.clone().map(move |version| (api, version)))
         {
             let mut frame = BytesMut::new();
             frame.put_i16(api.key as i16);
@@ -253,6 +305,9 @@ mod tests {
             }
         }
         let refused = decode(Bytes::from_static(b"\0\x12\0\x03\0\0\0\x4d\xff\xff"));
-        assert_eq!(refused.expect_err("v3"), Malformed::Versions { correlation_id: 77 });
+        assert_eq!(
+            refused.expect_err("v3"),
+            Malformed::Versions { correlation_id: 77 }
+        );
     }
 }

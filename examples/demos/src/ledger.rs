@@ -60,13 +60,18 @@ impl Ledger {
     /// Opens a ledger that lives as long as the process.
     pub fn open(slots: usize) -> &'static Self {
         // Not zero: so the memory is really touched here, before it is measured.
-        let vacant = |_| Slot { state: AtomicU64::new(0), deadline: AtomicU64::new(u64::MAX) };
+        let vacant = |_| Slot {
+            state: AtomicU64::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+        };
         Box::leak(Box::new(Ledger {
             origin: Instant::now(),
             slots: (0..slots).map(vacant).collect(),
             early: AtomicU64::new(0),
             twice: AtomicU64::new(0),
-            ends: (0..=slots / SLOTS_COUNTED_TOGETHER).map(|_| Ends::default()).collect(),
+            ends: (0..=slots / SLOTS_COUNTED_TOGETHER)
+                .map(|_| Ends::default())
+                .collect(),
             lateness: Lateness::default(),
         }))
     }
@@ -79,7 +84,10 @@ impl Ledger {
             return None;
         }
         let epoch = (place.state.load(SeqCst) >> 1) as u32;
-        let request = Request { slot: slot as u32, epoch: epoch.wrapping_add(1) };
+        let request = Request {
+            slot: slot as u32,
+            epoch: epoch.wrapping_add(1),
+        };
         place.deadline.store(self.nanos(deadline), SeqCst);
         place.state.store(request.taken(), SeqCst);
         Some(request)
@@ -88,7 +96,11 @@ impl Ledger {
     /// Enters how a request has ended now. Returns whether that was its first end.
     pub fn end(&self, request: Request, end: End) -> bool {
         // Nobody asks when the others ended.
-        let now = if end == End::Expired { Instant::now() } else { self.origin };
+        let now = if end == End::Expired {
+            Instant::now()
+        } else {
+            self.origin
+        };
         self.end_at(request, end, now)
     }
 
@@ -98,7 +110,10 @@ impl Ledger {
         // Before the slot may be taken anew.
         let deadline = deadline.load(SeqCst);
         let vacant = request.taken() & !1;
-        if state.compare_exchange(request.taken(), vacant, SeqCst, SeqCst).is_err() {
+        if state
+            .compare_exchange(request.taken(), vacant, SeqCst, SeqCst)
+            .is_err()
+        {
             self.twice.fetch_add(1, Relaxed);
             return false;
         }
@@ -114,17 +129,24 @@ impl Ledger {
 
     /// Enters that a request is about to be moved: it may expire at the earlier of both deadlines.
     pub fn moving(&self, request: Request, deadline: Instant) {
-        self.slots[request.slot as usize].deadline.fetch_min(self.nanos(deadline), SeqCst);
+        self.slots[request.slot as usize]
+            .deadline
+            .fetch_min(self.nanos(deadline), SeqCst);
     }
 
     /// Enters that a request was moved.
     pub fn moved(&self, request: Request, deadline: Instant) {
-        self.slots[request.slot as usize].deadline.store(self.nanos(deadline), SeqCst);
+        self.slots[request.slot as usize]
+            .deadline
+            .store(self.nanos(deadline), SeqCst);
     }
 
     /// Returns how many have ended in this way.
     pub fn ended(&self, end: End) -> u64 {
-        self.ends.iter().map(|ends| ends.0[end as usize].load(Relaxed)).sum()
+        self.ends
+            .iter()
+            .map(|ends| ends.0[end as usize].load(Relaxed))
+            .sum()
     }
 
     /// Waits until nothing is left whose deadline is before `time`. Returns how many are left all
@@ -157,7 +179,11 @@ impl Ledger {
         report.count("completed", self.ended(End::Completed), "");
         report.count("cancelled", self.ended(End::Cancelled), "");
         report.count("returned", self.ended(End::Returned), "by a shutdown");
-        report.none("early", self.early.load(Relaxed), "before the exact deadline");
+        report.none(
+            "early",
+            self.early.load(Relaxed),
+            "before the exact deadline",
+        );
         report.none("lost", self.left(), "none of the four ends");
         report.none("twice", self.twice(), "more than one of them");
     }
@@ -189,7 +215,10 @@ impl From<Request> for u64 {
 
 impl From<u64> for Request {
     fn from(number: u64) -> Self {
-        Request { slot: number as u32, epoch: (number >> 32) as u32 }
+        Request {
+            slot: number as u32,
+            epoch: (number >> 32) as u32,
+        }
     }
 }
 
@@ -205,14 +234,20 @@ mod tests {
             .map(|(slot, deadline)| ledger.enter(slot, deadline).unwrap());
         assert!(ledger.enter(1, now).is_none(), "it is taken");
         assert!(ledger.end(due, End::Expired) && ledger.end(early, End::Expired));
-        assert_eq!((ledger.early.load(Relaxed), ledger.left(), ledger.twice()), (1, 1, 0));
+        assert_eq!(
+            (ledger.early.load(Relaxed), ledger.left(), ledger.twice()),
+            (1, 1, 0)
+        );
         // Also when its slot was taken anew.
         assert!(!ledger.end(due, End::Cancelled));
         let second = ledger.enter(0, now).unwrap();
         assert!(!ledger.end(due, End::Cancelled) && ledger.end(second, End::Returned));
         ledger.moving(lost, now);
         ledger.moved(lost, now + hour);
-        assert_eq!((ledger.wait_for_those_due(now + hour), ledger.left()), (0, 1));
+        assert_eq!(
+            (ledger.wait_for_those_due(now + hour), ledger.left()),
+            (0, 1)
+        );
         assert_eq!((ledger.twice(), ledger.ended(End::Expired)), (2, 2));
         let mut report = Report::default();
         ledger.report(&mut report);

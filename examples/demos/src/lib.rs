@@ -27,19 +27,29 @@ pub struct Quantiles {
 impl Default for Lateness {
     fn default() -> Self {
         let hour = Duration::from_secs(3600).as_nanos() as u64;
-        Lateness(Mutex::new(Histogram::new_with_max(hour, 3).expect("these bounds are valid")))
+        Lateness(Mutex::new(
+            Histogram::new_with_max(hour, 3).expect("these bounds are valid"),
+        ))
     }
 }
 
 impl Lateness {
     pub fn record(&self, nanos: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .saturating_record(nanos);
     }
 
     pub fn quantiles(&self) -> Quantiles {
         let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |quantile| rounded(histogram.value_at_quantile(quantile) as f64 / 1e3);
-        Quantiles { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+        Quantiles {
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: at(1.0),
+        }
     }
 }
 
@@ -70,7 +80,10 @@ pub fn watch(is_over: impl Fn() -> bool, total: impl Fn() -> u64, state: impl Fn
             let (now, total) = (Instant::now(), total());
             let rate = total.saturating_sub(before) as f64 / (now - next).as_secs_f64();
             let second = (now - start).as_secs();
-            progress(&format!("{second:>4} s  {rate:>10.0} operations/s  {}", state()));
+            progress(&format!(
+                "{second:>4} s  {rate:>10.0} operations/s  {}",
+                state()
+            ));
             (next, before) = (now, total);
         }
     }
@@ -78,7 +91,11 @@ pub fn watch(is_over: impl Fn() -> bool, total: impl Fn() -> u64, state: impl Fn
 
 /// Shows a line on stderr, in the place of the one before if that is a terminal.
 pub fn progress(line: &str) {
-    let (before, after) = if io::stderr().is_terminal() { ("\r\x1b[2K", "") } else { ("", "\n") };
+    let (before, after) = if io::stderr().is_terminal() {
+        ("\r\x1b[2K", "")
+    } else {
+        ("", "\n")
+    };
     // A closed stderr is no reason to stop.
     let _ = write!(io::stderr(), "{before}{line}{after}");
 }
@@ -128,11 +145,17 @@ impl Report {
     /// Prints the report. Returns the exit status: 1 if anything is wrong.
     pub fn print(self, as_json: bool) -> ExitCode {
         let is_clean = self.faults.is_empty();
-        let verdict =
-            if is_clean { "clean".to_owned() } else { self.faults.join(", ") + ": FAILED" };
+        let verdict = if is_clean {
+            "clean".to_owned()
+        } else {
+            self.faults.join(", ") + ": FAILED"
+        };
         let mut text = String::new();
         if as_json {
-            let rows = self.rows.into_iter().map(|(name, value, _)| (name.to_owned(), value));
+            let rows = self
+                .rows
+                .into_iter()
+                .map(|(name, value, _)| (name.to_owned(), value));
             text = Value::Object(rows.collect::<Map<_, _>>()).to_string();
         } else {
             for (name, value, note) in &self.rows {
@@ -157,7 +180,9 @@ pub fn table(rows: &[Map<String, Value>]) -> String {
         cells.join(" ") + "\n"
     };
     let head = rows.first().map(|row| line(row.keys().cloned().collect()));
-    let rows = rows.iter().map(|row| line(row.values().map(shown).collect()));
+    let rows = rows
+        .iter()
+        .map(|row| line(row.values().map(shown).collect()));
     head.into_iter().chain(rows).collect()
 }
 

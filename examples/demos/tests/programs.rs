@@ -3,10 +3,16 @@
 use std::process::Command;
 
 fn check(program: &str, options: &[&str]) {
-    let output = Command::new(program).args(options).output().expect("a program that starts");
+    let output = Command::new(program)
+        .args(options)
+        .output()
+        .expect("a program that starts");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {options:?}: {errors}\n{text}");
+    assert!(
+        output.status.success(),
+        "{program} {options:?}: {errors}\n{text}"
+    );
 }
 
 #[test]
@@ -23,7 +29,10 @@ fn purgatory_load() {
 
 #[test]
 fn overload() {
-    check(env!("CARGO_BIN_EXE_overload"), &["--check", "--seconds", "1"]);
+    check(
+        env!("CARGO_BIN_EXE_overload"),
+        &["--check", "--seconds", "1"],
+    );
 }
 
 #[test]

@@ -76,14 +76,23 @@ impl Connection {
     pub fn open(exchange: &Exchange, stream: TcpStream) -> Arc<Self> {
         let _ = stream.set_nodelay(true); // Fails only if it is closed: that will be seen.
         let idle = |delay, on_idle| {
-            let state = State { last_used: exchange.timer.now(), timeout: None };
-            IdleTimer { delay, on_idle, state: Mutex::new(state) }
+            let state = State {
+                last_used: exchange.timer.now(),
+                timeout: None,
+            };
+            IdleTimer {
+                delay,
+                on_idle,
+                state: Mutex::new(state),
+            }
         };
         let connection = Arc::new(Connection {
             timer: exchange.timer.clone(),
             stream,
             idle_read: idle(exchange.idle_timeout, Connection::on_idle_read),
-            idle_write: idle(exchange.heartbeat, |connection| connection.send(&[HEARTBEAT])),
+            idle_write: idle(exchange.heartbeat, |connection| {
+                connection.send(&[HEARTBEAT])
+            }),
             silence: SetOnce::new(),
         });
         connection.extend_idle(&connection.idle_read);
@@ -135,7 +144,11 @@ impl Connection {
         let mut state = idle.state.lock();
         state.last_used = self.timer.now();
         let deadline = state.last_used + idle.delay;
-        if state.timeout.as_ref().is_some_and(|timeout| timeout.touch(deadline)) {
+        if state
+            .timeout
+            .as_ref()
+            .is_some_and(|timeout| timeout.touch(deadline))
+        {
             return;
         }
         let (connection, on_idle) = (Arc::downgrade(self), idle.on_idle);
@@ -212,7 +225,9 @@ pub async fn keep_connected(
     connection: u32,
 ) -> Result<(), SleepError> {
     loop {
-        let connecting = exchange.timer.timeout(exchange.idle_timeout, TcpStream::connect(server));
+        let connecting = exchange
+            .timer
+            .timeout(exchange.idle_timeout, TcpStream::connect(server));
         if let Ok(Ok(stream)) = connecting.await {
             let stream = Connection::open(&exchange, stream);
             stream.send(&connection.to_be_bytes());

@@ -78,15 +78,21 @@ impl Locks {
         lease: Duration,
         lost: impl Fn(&str) + Send + Sync + 'static,
     ) -> Self {
-        let link =
-            || RedisLink { client: client.clone(), limit: lease / 6, last: Mutex::default() };
+        let link = || RedisLink {
+            client: client.clone(),
+            limit: lease / 6,
+            last: Mutex::default(),
+        };
         let counts = Arc::new(Counts::default());
         let (batches, waiting) = channel();
         // It has a connection of its own: renewal waits for nobody.
         let (renewer, counted) = (link(), Arc::clone(&counts));
         // Ends with the store, which sends the batches.
         thread::spawn(move || renew_all(&renewer, lease, &waiting, &counted));
-        let store = Store { batches, lost: Box::new(lost) };
+        let store = Store {
+            batches,
+            lost: Box::new(lost),
+        };
         Locks {
             timer: timer.clone(),
             leases: Leases::new(timer, LeaseTerms::new(lease), store),
@@ -108,14 +114,27 @@ impl Locks {
         // The lease counts from here: Redis can't have begun to count earlier.
         let since = self.timer.now();
         let mut set = redis::cmd("SET");
-        set.arg(name).arg(&token).arg("NX").arg("PX").arg(self.lease.as_millis() as u64);
+        set.arg(name)
+            .arg(&token)
+            .arg("NX")
+            .arg("PX")
+            .arg(self.lease.as_millis() as u64);
         let taken: Option<String> = self.link.call(|connection| set.query(connection))?;
         if taken.is_none() {
             return Ok(None);
         }
-        let id = LockId { name: name.into(), token: token.into() };
-        let lease = self.leases.hold_since(id, since).map_err(|_| "the timer was shut down")?;
-        Ok(Some(Lock { lease, link: Arc::clone(&self.link) }))
+        let id = LockId {
+            name: name.into(),
+            token: token.into(),
+        };
+        let lease = self
+            .leases
+            .hold_since(id, since)
+            .map_err(|_| "the timer was shut down")?;
+        Ok(Some(Lock {
+            lease,
+            link: Arc::clone(&self.link),
+        }))
     }
 
     pub fn counts(&self) -> &Counts {
@@ -179,7 +198,11 @@ fn renew_all(link: &RedisLink, lease: Duration, batches: &Receiver<Batch>, count
             Ok(renewed) => {
                 for (renewal, renewed) in batch.into_iter().zip(renewed) {
                     counts.renewed.fetch_add(renewed.into(), Relaxed);
-                    if renewed { renewal.renewed() } else { renewal.gone() }
+                    if renewed {
+                        renewal.renewed()
+                    } else {
+                        renewal.gone()
+                    }
                 }
             }
             Err(_) => {

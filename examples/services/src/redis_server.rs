@@ -15,7 +15,10 @@ impl RedisServer {
     /// Starts a server that writes nothing to disk unless it is [stopped](Self::stop).
     pub fn start() -> Result<Self, Box<dyn Error>> {
         let folder = tempfile::tempdir()?;
-        let server = RedisServer { process: spawn(&folder)?, folder };
+        let server = RedisServer {
+            process: spawn(&folder)?,
+            folder,
+        };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -38,7 +41,11 @@ impl RedisServer {
         let mut connection = self.client()?.get_connection()?;
         // It answers by closing the connection.
         let _ = redis::cmd("SHUTDOWN").arg("SAVE").exec(&mut connection);
-        if self.process.wait()?.success() { Ok(()) } else { Err("it could not save".into()) }
+        if self.process.wait()?.success() {
+            Ok(())
+        } else {
+            Err("it could not save".into())
+        }
     }
 
     /// Starts it again, with what it knew if it was stopped, and with nothing if it was killed.
@@ -51,16 +58,30 @@ impl RedisServer {
 
     fn wait_until_ready(&self) -> Result<(), Box<dyn Error>> {
         let ping = || redis::cmd("PING").exec(&mut self.client()?.get_connection()?);
-        if happens(|| ping().is_ok()) { Ok(()) } else { Ok(ping()?) }
+        if happens(|| ping().is_ok()) {
+            Ok(())
+        } else {
+            Ok(ping()?)
+        }
     }
 }
 
 fn spawn(folder: &TempDir) -> Result<Child, String> {
     let mut command = Command::new("redis-server");
-    command.args(["--port", "0", "--unixsocket", "redis.sock", "--save", "", "--dir"]);
+    command.args([
+        "--port",
+        "0",
+        "--unixsocket",
+        "redis.sock",
+        "--save",
+        "",
+        "--dir",
+    ]);
     command.arg(folder.path()).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.spawn().map_err(|error| format!("redis-server (apt-get install it): {error}"))
+    command
+        .spawn()
+        .map_err(|error| format!("redis-server (apt-get install it): {error}"))
 }
 
 impl Drop for RedisServer {

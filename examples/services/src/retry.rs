@@ -60,12 +60,22 @@ impl<K: Key> Failback<K> {
             // Weak: the timer must not keep alive what keeps the timer.
             let failback = Weak::clone(shared);
             let expired = move |key, delays| {
-                let Some(shared) = failback.upgrade() else { return };
+                let Some(shared) = failback.upgrade() else {
+                    return;
+                };
                 let failback = Weak::clone(&failback);
-                shared.operation.attempt(Attempt { failback, key, delays: Some(delays) });
+                shared.operation.attempt(Attempt {
+                    failback,
+                    key,
+                    delays: Some(delays),
+                });
             };
             let waiting = KeyedTimer::new(timer, expired);
-            Shared { backoff, waiting, operation }
+            Shared {
+                backoff,
+                waiting,
+                operation,
+            }
         });
         Failback(shared)
     }
@@ -90,8 +100,12 @@ impl<K: Key> Failback<K> {
 
 impl<K: Key> Shared<K> {
     fn wait(&self, key: K, mut delays: Delays) {
-        let Some(delay) = delays.next() else { return self.operation.gave_up(key) };
-        let Entry::Vacant(free) = self.waiting.entry(key.clone()) else { return };
+        let Some(delay) = delays.next() else {
+            return self.operation.gave_up(key);
+        };
+        let Entry::Vacant(free) = self.waiting.entry(key.clone()) else {
+            return;
+        };
         match free.add(delay, delays) {
             Ok(None) => {}
             // A retry whose time is up: it takes place, however often the operation fails.
@@ -123,7 +137,9 @@ impl<K: Key> Attempt<K> {
 
 impl<K: Key> Drop for Attempt<K> {
     fn drop(&mut self) {
-        let Some(delays) = self.delays.take() else { return };
+        let Some(delays) = self.delays.take() else {
+            return;
+        };
         if let Some(shared) = self.failback.upgrade() {
             shared.wait(self.key.clone(), delays);
         }

@@ -74,7 +74,12 @@ impl Client {
                 call.fail(|sent| CallError::Closed { sent });
             }
         });
-        Ok(Client { calls, requests, next_id: AtomicU64::new(0), _connection: connection })
+        Ok(Client {
+            calls,
+            requests,
+            next_id: AtomicU64::new(0),
+            _connection: connection,
+        })
     }
 
     /// Sends a request and waits for its response, at most for `timeout`. Dropping the future
@@ -86,14 +91,22 @@ impl Client {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let request = Request(Arc::new(Mutex::new(Some(encode(id, body)))));
         let (outcome, response) = oneshot::channel();
-        let call = Call { request: request.clone(), outcome };
+        let call = Call {
+            request: request.clone(),
+            outcome,
+        };
         let added = self.calls.add(id, timeout, call);
         added.map_err(|_| CallError::Refused)?;
-        let outstanding = Outstanding { calls: &self.calls, id };
+        let outstanding = Outstanding {
+            calls: &self.calls,
+            id,
+        };
         if self.requests.send(request).is_err() {
             outstanding.end(|sent| CallError::Closed { sent });
         }
-        response.await.expect("whoever takes a call out of the table tells how it ended")
+        response
+            .await
+            .expect("whoever takes a call out of the table tells how it ended")
     }
 
     /// Returns how many calls have not ended.
@@ -166,7 +179,9 @@ const MAX_BODY: u32 = 16 << 20;
 /// # Panics
 /// If the body is longer than 16 MiB.
 pub fn encode(id: u64, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len()).ok().filter(|length| *length <= MAX_BODY);
+    let length = u32::try_from(body.len())
+        .ok()
+        .filter(|length| *length <= MAX_BODY);
     let length = length.expect("a body of at most 16 MiB");
     [&id.to_be_bytes()[..], &length.to_be_bytes(), body].concat()
 }

@@ -24,9 +24,21 @@ impl Fixture {
     fn new(idle_timeout: Duration) -> Self {
         let clock = ManualClock::new();
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-        let exchange = Exchange { timer, heartbeat: 10 * S, idle_timeout };
-        let runtime = Builder::new_multi_thread().worker_threads(2).enable_io().build().unwrap();
-        Fixture { clock, exchange, runtime }
+        let exchange = Exchange {
+            timer,
+            heartbeat: 10 * S,
+            idle_timeout,
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_io()
+            .build()
+            .unwrap();
+        Fixture {
+            clock,
+            exchange,
+            runtime,
+        }
     }
 
     fn advance(&self, time: Duration) {
@@ -80,7 +92,10 @@ impl Peer {
         let mut stream = TcpStream::connect(server).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(&connection.to_be_bytes()).unwrap();
-        assert_eq!(events.recv_timeout(PATIENCE), Ok(Event::Opened { connection }));
+        assert_eq!(
+            events.recv_timeout(PATIENCE),
+            Ok(Event::Opened { connection })
+        );
         Peer(stream)
     }
 
@@ -116,7 +131,10 @@ fn exactly_the_silent_connection_is_closed_and_not_before_its_time() {
     fixture.advance(21 * S - NANO);
     assert_eq!(fixture.timers(), 4, "two of each connection");
     fixture.advance(NANO);
-    assert_eq!(events.recv_timeout(PATIENCE), closed(1, End::Silent(30 * S)));
+    assert_eq!(
+        events.recv_timeout(PATIENCE),
+        closed(1, End::Silent(30 * S))
+    );
     assert_eq!(fixture.timers(), 2);
     silent.expect(&[HEARTBEAT]);
     silent.expect_end();
@@ -124,7 +142,10 @@ fn exactly_the_silent_connection_is_closed_and_not_before_its_time() {
     living.expect(&[HEARTBEAT]);
     living.talk();
     fixture.advance(30 * S);
-    assert_eq!(events.recv_timeout(PATIENCE), closed(2, End::Silent(30 * S)));
+    assert_eq!(
+        events.recv_timeout(PATIENCE),
+        closed(2, End::Silent(30 * S))
+    );
     assert_eq!(fixture.timers(), 0);
 }
 
@@ -162,7 +183,10 @@ fn bytes_that_lie_unread_are_a_sign_of_life() {
     let raw = stream.try_clone().unwrap();
     let connection = fixture.runtime.block_on(async {
         stream.set_nonblocking(true).unwrap();
-        Connection::open(&fixture.exchange, tokio::net::TcpStream::from_std(stream).unwrap())
+        Connection::open(
+            &fixture.exchange,
+            tokio::net::TcpStream::from_std(stream).unwrap(),
+        )
     });
     peer.write_all(&[QUESTION]).unwrap();
     assert!(happens(|| raw.peek(&mut [0]).is_ok()));
@@ -183,7 +207,9 @@ fn the_client_gives_a_silent_server_up_and_connects_again() {
     let fixture = Fixture::new(30 * S);
     let server = listen();
     let address = server.local_addr().unwrap();
-    fixture.runtime.spawn(keep_connected(fixture.exchange.clone(), address, 7));
+    fixture
+        .runtime
+        .spawn(keep_connected(fixture.exchange.clone(), address, 7));
 
     let mut peer = Peer(accept(&server));
     peer.expect(&7_u32.to_be_bytes());

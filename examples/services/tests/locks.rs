@@ -26,12 +26,20 @@ impl Fixture {
         let (server, clock) = (RedisServer::start().unwrap(), ManualClock::new());
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let (locks, lost) = locks(&timer, &server);
-        Fixture { locks, lost, clock, timer, server }
+        Fixture {
+            locks,
+            lost,
+            clock,
+            timer,
+            server,
+        }
     }
 
     fn take(&self, count: usize) -> Vec<Lock> {
         let take = |number| self.locks.try_lock(&format!("lock:{number}"));
-        (0..count).map(|number| take(number).unwrap().expect("it is free")).collect()
+        (0..count)
+            .map(|number| take(number).unwrap().expect("it is free"))
+            .collect()
     }
 
     /// Lets so many twelfths of a lease pass. Renewals begin after four.
@@ -64,21 +72,31 @@ impl Fixture {
 
     fn redis<T: redis::FromRedisValue>(&self, command: &[&str]) -> T {
         let mut connection = self.server.client().unwrap().get_connection().unwrap();
-        redis::cmd(command[0]).arg(&command[1..]).query(&mut connection).unwrap()
+        redis::cmd(command[0])
+            .arg(&command[1..])
+            .query(&mut connection)
+            .unwrap()
     }
 }
 
 fn locks(timer: &Timer, server: &RedisServer) -> (Locks, Receiver<String>) {
     let (sender, lost) = channel();
     let tell = move |name: &str| drop(sender.send(name.to_owned()));
-    (Locks::new(timer, &server.client().unwrap(), LEASE, tell), lost)
+    (
+        Locks::new(timer, &server.client().unwrap(), LEASE, tell),
+        lost,
+    )
 }
 
 #[test]
 fn a_lock_outlasts_its_lease_and_is_given_back() {
     let fixture = Fixture::new();
     let (rivals, _) = locks(&fixture.timer, &fixture.server);
-    let lock = fixture.locks.try_lock("lock:0").unwrap().expect("it is free");
+    let lock = fixture
+        .locks
+        .try_lock("lock:0")
+        .unwrap()
+        .expect("it is free");
     for renewed in 1..=4 {
         fixture.redis::<()>(&["PEXPIRE", "lock:0", "1000000"]);
         fixture.pass(4);
@@ -87,7 +105,13 @@ fn a_lock_outlasts_its_lease_and_is_given_back() {
     }
     assert!(lock.is_held() && rivals.try_lock("lock:0").unwrap().is_none());
     assert!(lock.unlock().unwrap());
-    assert!(rivals.try_lock("lock:0").unwrap().expect("it was given back").is_held());
+    assert!(
+        rivals
+            .try_lock("lock:0")
+            .unwrap()
+            .expect("it was given back")
+            .is_held()
+    );
     assert_eq!(fixture.lost.try_recv().ok(), None);
 }
 
@@ -132,7 +156,11 @@ fn a_server_that_hangs_costs_its_locks_once_and_then_they_are_free() {
 
     fixture.server.signal(Signal::CONT).unwrap();
     fixture.redis::<()>(&["FLUSHALL"]); // As if they had run out there.
-    let lock = fixture.locks.try_lock("lock:0").unwrap().expect("it is free");
+    let lock = fixture
+        .locks
+        .try_lock("lock:0")
+        .unwrap()
+        .expect("it is free");
     assert!(lock.is_held() && lock.unlock().unwrap());
 }
 

@@ -74,11 +74,20 @@ impl Fixture {
         let clock = ManualClock::new();
         let builder = Timer::builder().shards(1).max_pending(100);
         let timer = builder.clock(clock.clone()).build().unwrap();
-        let backoff = change(ExponentialBuilder::new().with_min_delay(100 * MS).with_max_times(3));
+        let backoff = change(
+            ExponentialBuilder::new()
+                .with_min_delay(100 * MS)
+                .with_max_times(3),
+        );
         let seen = Arc::new(Mutex::new(Seen::default()));
         let operation = Scripted(Arc::clone(&seen), clock.clone(), clock.now());
         let failback = Failback::new(&timer, backoff, Arc::new(operation));
-        Fixture { failback, seen, timer, clock }
+        Fixture {
+            failback,
+            seen,
+            timer,
+            clock,
+        }
     }
 
     fn set(&self, mood: Mood) {
@@ -105,13 +114,21 @@ fn what_fails_is_tried_again_later_and_later_until_it_is_given_up_and_forgotten(
         fixture.set(mood);
         fixture.failback.failed(1);
         fixture.pass(2000);
-        assert_eq!(fixture.take_attempts(), [(100, 1), (300, 1), (700, 1)], "{mood:?}");
+        assert_eq!(
+            fixture.take_attempts(),
+            [(100, 1), (300, 1), (700, 1)],
+            "{mood:?}"
+        );
         assert_eq!(fixture.take_gave_up(), [(700, 1)]);
         assert_eq!((fixture.failback.waiting(), fixture.timer.len()), (0, 0));
 
         fixture.failback.failed(1);
         fixture.pass(2000);
-        assert_eq!(fixture.take_attempts(), [(2100, 1), (2300, 1), (2700, 1)], "armed anew");
+        assert_eq!(
+            fixture.take_attempts(),
+            [(2100, 1), (2300, 1), (2700, 1)],
+            "armed anew"
+        );
         assert_eq!(fixture.take_gave_up(), [(2700, 1)]);
     }
 }
@@ -137,7 +154,10 @@ fn an_operation_has_at_most_one_retry_that_waits() {
     assert_eq!((fixture.failback.waiting(), fixture.timer.len()), (1, 1));
     fixture.set(Mood::Stalls);
     fixture.pass(50);
-    assert_eq!((fixture.take_attempts(), fixture.failback.waiting()), (vec![(100, 1)], 0));
+    assert_eq!(
+        (fixture.take_attempts(), fixture.failback.waiting()),
+        (vec![(100, 1)], 0)
+    );
     // It fails elsewhere while the retry is under way, and then that fails as well.
     fixture.failback.failed(1);
     let stalled = fixture.seen.lock().unwrap().stalled.pop().unwrap();
@@ -145,7 +165,10 @@ fn an_operation_has_at_most_one_retry_that_waits() {
     assert_eq!(fixture.failback.waiting(), 1);
     fixture.set(Mood::Succeeds);
     fixture.pass(2000);
-    assert_eq!((fixture.take_attempts(), fixture.timer.len()), (vec![(200, 1)], 0));
+    assert_eq!(
+        (fixture.take_attempts(), fixture.timer.len()),
+        (vec![(200, 1)], 0)
+    );
 }
 
 /// Seen to fail: each failure put off the retry that was due.
@@ -157,7 +180,10 @@ fn a_retry_whose_time_is_up_takes_place_however_often_the_operation_fails() {
     fixture.clock.advance(100 * MS); // No turn comes.
     (0..3).for_each(|_| fixture.failback.failed(1));
     fixture.pass(0);
-    assert_eq!((fixture.take_attempts(), fixture.failback.waiting()), (vec![(100, 1)], 0));
+    assert_eq!(
+        (fixture.take_attempts(), fixture.failback.waiting()),
+        (vec![(100, 1)], 0)
+    );
 }
 
 #[test]
@@ -181,7 +207,10 @@ fn what_the_timer_refuses_is_given_up_and_said_so() {
     assert_eq!(fixture.take_gave_up(), [(0, 100)], "the timer is full");
     assert!(fixture.failback.succeeded(&1));
     fixture.failback.failed(100);
-    assert_eq!((fixture.take_gave_up(), fixture.failback.waiting()), (vec![], 100));
+    assert_eq!(
+        (fixture.take_gave_up(), fixture.failback.waiting()),
+        (vec![], 100)
+    );
 }
 
 #[test]
@@ -191,7 +220,12 @@ fn dropped_it_tries_nothing_and_keeps_nothing() {
     fixture.failback.failed(1);
     fixture.pass(100);
     fixture.failback.failed(2);
-    let Fixture { failback, seen, timer, .. } = fixture;
+    let Fixture {
+        failback,
+        seen,
+        timer,
+        ..
+    } = fixture;
     drop(failback);
     assert!(timer.is_empty());
     let stalled = std::mem::take(&mut seen.lock().unwrap().stalled);

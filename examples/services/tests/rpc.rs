@@ -46,7 +46,14 @@ impl Fixture {
         let client = Arc::new(runtime.block_on(client).unwrap());
         let server = listener.accept().unwrap().0;
         server.set_read_timeout(Some(PATIENCE)).unwrap();
-        Fixture { clock, timer, runtime, client, late, server }
+        Fixture {
+            clock,
+            timer,
+            runtime,
+            client,
+            late,
+            server,
+        }
     }
 
     fn advance(&self, time: Duration) {
@@ -58,7 +65,9 @@ impl Fixture {
     fn call(&self, body: &[u8]) -> JoinHandle<Outcome> {
         let (client, body) = (Arc::clone(&self.client), body.to_vec());
         let before = self.client.outstanding();
-        let call = self.runtime.spawn(async move { client.call(&body, S).await });
+        let call = self
+            .runtime
+            .spawn(async move { client.call(&body, S).await });
         assert!(happens(|| self.client.outstanding() > before));
         call
     }
@@ -86,7 +95,10 @@ impl Fixture {
 
     fn outcome(&self, call: JoinHandle<Outcome>) -> Outcome {
         let limit = Timer::builder().start().unwrap(); // On the real clock.
-        self.runtime.block_on(limit.timeout(PATIENCE, call)).unwrap().unwrap()
+        self.runtime
+            .block_on(limit.timeout(PATIENCE, call))
+            .unwrap()
+            .unwrap()
     }
 
     fn assert_nothing_left(&self) {
@@ -117,7 +129,10 @@ fn a_call_times_out_at_its_time_and_its_response_is_reported_late() {
     assert_eq!(fixture.client.outstanding(), 1);
     fixture.advance(NANO);
     fixture.assert_nothing_left();
-    assert_eq!(fixture.outcome(call), Err(CallError::Timeout { sent: true }));
+    assert_eq!(
+        fixture.outcome(call),
+        Err(CallError::Timeout { sent: true })
+    );
 
     fixture.respond(id, &body);
     assert_eq!(fixture.late.recv_timeout(PATIENCE), Ok(id));
@@ -129,10 +144,18 @@ fn a_call_that_timed_out_unsent_is_never_sent() {
     let fixture = Fixture::on(&mut Builder::new_current_thread());
     let (runtime, client) = (&fixture.runtime, &fixture.client);
     let mut unsent = pin!(client.call(b"unsent", S));
-    assert!(unsent.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        unsent
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     fixture.advance(S);
     fixture.assert_nothing_left();
-    assert_eq!(runtime.block_on(unsent), Err(CallError::Timeout { sent: false }));
+    assert_eq!(
+        runtime.block_on(unsent),
+        Err(CallError::Timeout { sent: false })
+    );
     thread::scope(|scope| {
         let last = scope.spawn(|| runtime.block_on(client.call(b"last", S)));
         let (id, _) = fixture.request().unwrap();
@@ -167,8 +190,13 @@ fn when_the_connection_ends_all_calls_do_and_those_that_come_later() {
     }
     fixture.assert_nothing_left();
     let client = Arc::clone(&fixture.client);
-    let late = fixture.runtime.spawn(async move { client.call(b"late", S).await });
-    assert_eq!(fixture.outcome(late), Err(CallError::Closed { sent: false }));
+    let late = fixture
+        .runtime
+        .spawn(async move { client.call(b"late", S).await });
+    assert_eq!(
+        fixture.outcome(late),
+        Err(CallError::Closed { sent: false })
+    );
     fixture.assert_nothing_left();
 }
 
@@ -180,7 +208,12 @@ fn to_drop_the_client_closes_the_connection_also_of_a_stuck_server() {
     for call in calls {
         fixture.outcome(call).unwrap_err();
     }
-    let Fixture { client, mut server, timer, .. } = fixture;
+    let Fixture {
+        client,
+        mut server,
+        timer,
+        ..
+    } = fixture;
     assert_eq!(Arc::strong_count(&client), 1, "the calls have ended");
     drop(client);
     // It does not read, and finds that nobody listens to its responses.

@@ -47,13 +47,19 @@ impl Row {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    let (sizes, patience): (&[usize], u64) =
-        if options.quick { (&[0, 1000], 5) } else { (&[0, 10_000, 100_000, 1_000_000], 60) };
+    let (sizes, patience): (&[usize], u64) = if options.quick {
+        (&[0, 1000], 5)
+    } else {
+        (&[0, 10_000, 100_000, 1_000_000], 60)
+    };
     let patience = Duration::from_secs(patience);
     let (redis, ours) = (RedisServer::start()?, Server::real());
     println!("| other keys | server | p50 | p99 | heard of |\n|---:|---|---:|---:|---:|");
     for others in sizes.iter().copied() {
-        for (server, url) in [("redis-server", redis.url()), ("ttlstore", ours.url.clone())] {
+        for (server, url) in [
+            ("redis-server", redis.url()),
+            ("ttlstore", ours.url.clone()),
+        ] {
             let heard = lags(&url, others, patience)?;
             let row = Row { heard, patience };
             let (p50, p99, heard) = (row.text(0.5), row.text(0.99), row.heard.len());
@@ -73,7 +79,11 @@ fn lags(url: &str, others: usize, patience: Duration) -> Result<Vec<Duration>, B
     let mut connection = client.get_connection()?;
     redis::cmd("FLUSHDB").exec(&mut connection)?;
     let mut config = redis::cmd("CONFIG");
-    config.arg("SET").arg("notify-keyspace-events").arg("Ex").exec(&mut connection)?;
+    config
+        .arg("SET")
+        .arg("notify-keyspace-events")
+        .arg("Ex")
+        .exec(&mut connection)?;
     set(&mut connection, "other", others, "PX", 3_600_000)?;
     let mut listener = client.get_connection()?;
     listener.set_read_timeout(Some(Duration::from_millis(100)))?;
@@ -82,7 +92,13 @@ fn lags(url: &str, others: usize, patience: Duration) -> Result<Vec<Duration>, B
     thread::sleep(Duration::from_secs(1)); // Both come to rest.
 
     let deadline = Duration::from_millis((wall().as_millis() + 1000) as u64);
-    set(&mut connection, "probe", KEYS, "PXAT", deadline.as_millis() as u64)?;
+    set(
+        &mut connection,
+        "probe",
+        KEYS,
+        "PXAT",
+        deadline.as_millis() as u64,
+    )?;
     let mut heard = Vec::new();
     while heard.len() < KEYS && wall() < deadline + patience {
         match events.get_message() {
@@ -117,5 +133,7 @@ fn set(
 
 /// Returns the time of day, which both servers read as well.
 fn wall() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }

@@ -116,7 +116,9 @@ impl Session {
         let queue = self.transaction.as_ref().map_or(0, |transaction| {
             transaction.bytes + transaction.queue.capacity() * size_of::<Request>()
         });
-        self.peer.inside.set(out + self.input.capacity() + self.parser.held() + queue);
+        self.peer
+            .inside
+            .set(out + self.input.capacity() + self.parser.held() + queue);
         self.server.peers.count(&self.peer);
     }
 }
@@ -199,7 +201,10 @@ impl Peers {
         }
         let id = self.joined.get() + 1;
         self.joined.set(id);
-        let peer = Rc::new(Peer { id, ..Peer::default() });
+        let peer = Rc::new(Peer {
+            id,
+            ..Peer::default()
+        });
         self.open.borrow_mut().insert(id, Rc::clone(&peer));
         Some(peer)
     }
@@ -219,9 +224,15 @@ impl Peers {
             return;
         }
         let held = peer.held();
-        self.held.set(self.held.get() - peer.counted.replace(held) + held);
+        self.held
+            .set(self.held.get() - peer.counted.replace(held) + held);
         while self.held.get() > self.limits.max_client_memory {
-            let most = self.open.borrow().values().max_by_key(|peer| peer.counted.get()).cloned();
+            let most = self
+                .open
+                .borrow()
+                .values()
+                .max_by_key(|peer| peer.counted.get())
+                .cloned();
             most.into_iter().for_each(|most| self.cut_off(&most));
         }
     }
@@ -261,7 +272,10 @@ impl Peers {
                 words.iter().for_each(|word| told.bulk(word));
                 count += 1;
             };
-            if peer.names[Kind::Channel as usize].borrow().contains(channel) {
+            if peer.names[Kind::Channel as usize]
+                .borrow()
+                .contains(channel)
+            {
                 tell(&[b"message", channel, message]);
             }
             for pattern in &*peer.names[Kind::Pattern as usize].borrow() {
@@ -298,8 +312,9 @@ pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
             star = Some((at, position));
         } else if position == name.len() && at == pattern.len() {
             return true;
-        } else if let Some(length) =
-            name.get(position).and_then(|byte| element(&pattern[at..], *byte))
+        } else if let Some(length) = name
+            .get(position)
+            .and_then(|byte| element(&pattern[at..], *byte))
         {
             (at, position) = (at + length, position + 1);
         } else {

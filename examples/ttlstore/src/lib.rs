@@ -84,7 +84,9 @@ pub fn run(config: Config, timer: &Timer, end: impl Future<Output = ()>) -> io::
     if let Some(listener) = config.stats {
         tell_figures(listener, &server.store);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     LocalSet::new().block_on(&runtime, async {
         config.listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(config.listener)?;
@@ -109,7 +111,9 @@ async fn accept(listener: tokio::net::TcpListener, server: &Rc<Server>) {
                 }
                 None => {
                     // It fits into what the system holds for the connection, or is not read.
-                    let _ = stream.write_all(b"-ERR max number of clients reached\r\n").await;
+                    let _ = stream
+                        .write_all(b"-ERR max number of clients reached\r\n")
+                        .await;
                 }
             },
             Err(error) => {
@@ -129,7 +133,11 @@ async fn accept(listener: tokio::net::TcpListener, server: &Rc<Server>) {
 async fn herald(mut expired: UnboundedReceiver<Expired>, server: &Server) {
     while let Some(gone) = expired.recv().await {
         server.expired.set(server.expired.get() + 1);
-        if let Some(key) = gone.key.as_ref().filter(|key| !server.store.keys.contains(*key)) {
+        if let Some(key) = gone
+            .key
+            .as_ref()
+            .filter(|key| !server.store.keys.contains(*key))
+        {
             server.peers.publish(EXPIRED, key);
         }
         server.store.told(gone);
@@ -195,7 +203,11 @@ fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
     } else if head[..length].starts_with(b"GET /wheels ") {
         ("200 OK", "application/json", metrics.json())
     } else {
-        ("404 Not Found", "text/plain", "Ask for /metrics or /wheels.\n".to_owned())
+        (
+            "404 Not Found",
+            "text/plain",
+            "Ask for /metrics or /wheels.\n".to_owned(),
+        )
     };
     let length = body.len();
     write!(

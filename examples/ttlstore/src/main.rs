@@ -28,9 +28,16 @@ struct Options {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Options { bind, port, stats_port, limits } = Options::parse();
+    let Options {
+        bind,
+        port,
+        stats_port,
+        limits,
+    } = Options::parse();
     let listener = TcpListener::bind((bind, port))?;
-    let stats = stats_port.map(|port| TcpListener::bind((bind, port))).transpose()?;
+    let stats = stats_port
+        .map(|port| TcpListener::bind((bind, port)))
+        .transpose()?;
     let mut lines = vec![format!("listening on {}", listener.local_addr()?)];
     if let Some(stats) = &stats {
         lines.push(format!("figures at http://{}/metrics", stats.local_addr()?));
@@ -46,7 +53,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     let timer = Timer::builder().name("keys").start()?;
-    let info = run(Config { listener, stats, limits }, &timer, end)?;
+    let info = run(
+        Config {
+            listener,
+            stats,
+            limits,
+        },
+        &timer,
+        end,
+    )?;
     println!("ended, and the keys are lost\n{}", info.replace('\r', ""));
     Ok(())
 }

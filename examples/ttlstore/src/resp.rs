@@ -24,13 +24,20 @@ const OVERHEAD: usize = size_of::<Vec<u8>>() + 32;
 /// Returns how many bytes a request takes.
 pub(crate) fn size(request: &Request) -> usize {
     let empty = (request.capacity() - request.len()) * size_of::<Vec<u8>>();
-    OVERHEAD + empty + request.iter().map(|word| word.capacity() + OVERHEAD).sum::<usize>()
+    OVERHEAD
+        + empty
+        + request
+            .iter()
+            .map(|word| word.capacity() + OVERHEAD)
+            .sum::<usize>()
 }
 
 /// Returns the number that a word is: exactly as it would be written.
 pub(crate) fn number(word: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(word).ok()?;
-    text.parse().ok().filter(|number: &i64| number.to_string() == text)
+    text.parse()
+        .ok()
+        .filter(|number: &i64| number.to_string() == text)
 }
 
 /// Reads requests that arrive in pieces. Each word is taken out as soon as it is complete, so
@@ -47,7 +54,12 @@ pub(crate) struct Parser {
 impl Parser {
     /// Creates a parser of requests that take at most `max_bytes`.
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Parser { max_bytes, words: Vec::new(), missing: 0, bytes: 0 }
+        Parser {
+            max_bytes,
+            words: Vec::new(),
+            missing: 0,
+            bytes: 0,
+        }
     }
 
     /// Returns how many bytes the request takes that is not complete yet.
@@ -58,7 +70,9 @@ impl Parser {
     /// Takes the next request out of `input`, if it is complete; it may have no words.
     pub(crate) fn next(&mut self, input: &mut BytesMut) -> Result<Option<Request>, Malformed> {
         if self.missing == 0 {
-            let Some((line, end)) = line(input)? else { return Ok(None) };
+            let Some((line, end)) = line(input)? else {
+                return Ok(None);
+            };
             let Some(digits) = line.strip_prefix(b"*") else {
                 let request = words(line)?;
                 input.advance(end);
@@ -70,7 +84,9 @@ impl Parser {
             input.advance(end);
         }
         while self.missing > 0 {
-            let Some(word) = self.word(input)? else { return Ok(None) };
+            let Some(word) = self.word(input)? else {
+                return Ok(None);
+            };
             self.words.push(word);
             self.missing -= 1;
         }
@@ -80,7 +96,9 @@ impl Parser {
 
     /// Takes a word out of `input`, if it is complete.
     fn word(&mut self, input: &mut BytesMut) -> Result<Option<Vec<u8>>, Malformed> {
-        let Some((line, start)) = line(input)? else { return Ok(None) };
+        let Some((line, start)) = line(input)? else {
+            return Ok(None);
+        };
         let digits = line.strip_prefix(b"$").ok_or(Malformed("expected '$'"))?;
         let length = number(digits).and_then(|length| usize::try_from(length).ok());
         let length = length.ok_or(Malformed("invalid bulk length"))?;
@@ -136,7 +154,11 @@ fn word(mut rest: &[u8]) -> Result<(Vec<u8>, &[u8]), Malformed> {
             }
             (Some(quote), [close, after @ ..]) if *close == quote => {
                 let ends = after.first().is_none_or(u8::is_ascii_whitespace);
-                return if ends { Ok((word, after)) } else { Err(UNBALANCED) };
+                return if ends {
+                    Ok((word, after))
+                } else {
+                    Err(UNBALANCED)
+                };
             }
             (Some(_), []) => return Err(UNBALANCED),
             (Some(b'"'), [b'\\', escaped @ ..]) => unescaped(escaped),
@@ -177,7 +199,12 @@ pub(crate) struct Reply {
 impl Reply {
     /// Creates a reply that goes on after `bytes`, and has at most `max` of them.
     pub(crate) fn new(bytes: Vec<u8>, resp3: bool, max: usize) -> Self {
-        Reply { bytes, resp3, max, is_overflown: false }
+        Reply {
+            bytes,
+            resp3,
+            max,
+            is_overflown: false,
+        }
     }
 
     pub(crate) fn ok(&mut self) {
@@ -209,7 +236,8 @@ impl Reply {
     }
 
     pub(crate) fn null(&mut self) {
-        self.bytes.extend_from_slice(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
+        self.bytes
+            .extend_from_slice(if self.resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
     /// Begins an array of so many replies.
@@ -219,7 +247,11 @@ impl Reply {
 
     /// Begins a map of so many pairs.
     pub(crate) fn map(&mut self, length: usize) {
-        if self.resp3 { self.line('%', length) } else { self.line('*', 2 * length) }
+        if self.resp3 {
+            self.line('%', length)
+        } else {
+            self.line('*', 2 * length)
+        }
     }
 
     /// Begins a message, which answers no command.
@@ -276,7 +308,11 @@ mod tests {
     fn requests_and_what_is_none() {
         let cases: [(&str, &[&[&str]], &str); 7] = [
             ("*2\r\n$3\r\nget\r\n$2\r\n\r\n\r\n", &[&["get", "\r\n"]], ""),
-            (" set  k\tv\r\n\n*0\n*-1\r\n", &[&["set", "k", "v"], &[], &[], &[]], ""),
+            (
+                " set  k\tv\r\n\n*0\n*-1\r\n",
+                &[&["set", "k", "v"], &[], &[], &[]],
+                "",
+            ),
             ("*1\n$1\na\r\nb\n*1\r\n$1\r\n", &[&["a"], &["b"]], ""),
             (
                 "\"a b\" 'it\\'s' \"\\x41\\n\\\"\" \"\" a'b'\n",
@@ -290,8 +326,16 @@ mod tests {
         for (sent, requests, error) in cases {
             let (read, malformed) = read([sent.as_bytes()].into_iter());
             let words = |words: &&[&str]| words.iter().map(|it| it.as_bytes().to_vec()).collect();
-            assert_eq!(read, requests.iter().map(words).collect::<Vec<Request>>(), "{sent:?}");
-            assert_eq!(malformed.map_or("", |malformed| malformed.0), error, "{sent:?}");
+            assert_eq!(
+                read,
+                requests.iter().map(words).collect::<Vec<Request>>(),
+                "{sent:?}"
+            );
+            assert_eq!(
+                malformed.map_or("", |malformed| malformed.0),
+                error,
+                "{sent:?}"
+            );
         }
     }
 }

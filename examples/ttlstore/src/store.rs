@@ -47,13 +47,20 @@ struct Tally {
 impl Store {
     /// Creates a store without keys. Each that expires is sent to `expired`.
     pub(crate) fn new(timer: &Timer, expired: UnboundedSender<Expired>) -> Self {
-        let tally = Arc::new(Tally { bytes: AtomicUsize::new(0), expired });
+        let tally = Arc::new(Tally {
+            bytes: AtomicUsize::new(0),
+            expired,
+        });
         let shared = Arc::clone(&tally);
         let keys = KeyedTimer::new(timer, move |key: Key, value: Value| {
             let bytes = size(&key, &value);
             shared.expire(Some(key), bytes);
         });
-        Store { timer: timer.clone(), keys, tally }
+        Store {
+            timer: timer.clone(),
+            keys,
+            tally,
+        }
     }
 
     /// Gives the key a value that lives for `ttl`, or as long as the former one if that is `None`.
@@ -90,7 +97,9 @@ impl Store {
     /// Returns whether it was there.
     pub(crate) fn reschedule(&self, key: &[u8], ttl: Duration) -> bool {
         let entry = self.keys.find(key);
-        entry.map(|entry| self.reschedule_entry(entry, key, ttl)).is_some()
+        entry
+            .map(|entry| self.reschedule_entry(entry, key, ttl))
+            .is_some()
     }
 
     /// Does the same to a key that was found, and which cannot expire since.

@@ -80,13 +80,22 @@ fn whoever_moves_a_deadline_moves_the_end() {
             ("set past v", "OK"),
             ("expire past -1", "1"),
             ("set old v pxat 1", "OK"),
-            ("mget anew kept counted moved nearer saved gone past old", "v w 2 v v v nil nil nil"),
+            (
+                "mget anew kept counted moved nearer saved gone past old",
+                "v w 2 v v v nil nil nil",
+            ),
             ("pass 50", ""),
             ("mget anew kept counted moved nearer saved", "v w 2 v nil v"),
             ("pass 50", ""),
-            ("mget anew kept counted moved nearer saved", "v nil nil v nil v"),
+            (
+                "mget anew kept counted moved nearer saved",
+                "v nil nil v nil v",
+            ),
             ("pass 200", ""),
-            ("mget anew kept counted moved nearer saved", "v nil nil nil nil v"),
+            (
+                "mget anew kept counted moved nearer saved",
+                "v nil nil nil nil v",
+            ),
             ("dbsize", "2"),
         ],
     );
@@ -131,7 +140,9 @@ fn who_reads_a_key_may_move_its_deadline() {
 }
 
 fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("it is after 1970");
     since.as_millis() as u64
 }
 
@@ -139,17 +150,27 @@ fn wall_ms() -> u64 {
 fn a_date_becomes_what_is_left_until_then() {
     let server = Server::manual(LIMITS);
     let mut client = server.client();
-    for line in
-        ["pexpireat k DATE000", "expireat k DATE", "getex k pxat DATE000", "getex k exat DATE"]
-    {
+    for line in [
+        "pexpireat k DATE000",
+        "expireat k DATE",
+        "getex k pxat DATE000",
+        "getex k exat DATE",
+    ] {
         told(&mut client, "set k v");
         let date_s = wall_ms() / 1000 + 1000;
         let most = date_s * 1000 - wall_ms();
         let reply = told(&mut client, &line.replace("DATE", &date_s.to_string()));
-        assert_eq!(reply, if line.starts_with("getex") { "v" } else { "1" }, "{line}");
+        assert_eq!(
+            reply,
+            if line.starts_with("getex") { "v" } else { "1" },
+            "{line}"
+        );
         let least = date_s * 1000 - wall_ms() - 1;
         let left: u64 = told(&mut client, "pttl k").parse().expect("a number");
-        assert!((least..=most).contains(&left), "{line}: {least} {left} {most}");
+        assert!(
+            (least..=most).contains(&left),
+            "{line}: {least} {left} {most}"
+        );
         server.pass(left - 1);
         assert_eq!(told(&mut client, "dbsize"), "1", "{line}");
         server.pass(1);
@@ -162,7 +183,11 @@ fn a_date_becomes_what_is_left_until_then() {
 fn a_date_that_is_over_removes_the_key_and_nobody_hears() {
     let server = Server::manual(LIMITS);
     let mut client = server.client();
-    for line in ["expireat k 1", "pexpireat k -9223372036854775808", "getex k exat 1"] {
+    for line in [
+        "expireat k 1",
+        "pexpireat k -9223372036854775808",
+        "getex k exat 1",
+    ] {
         told(&mut client, "set k 1 ex 100");
         assert_eq!(told(&mut client, line), "1", "{line}");
         assert_eq!(told(&mut client, "dbsize"), "0", "{line}");
@@ -210,18 +235,33 @@ fn nobody_is_told_of_the_end_of_a_key_that_was_set_anew() {
     let worker = Worker::unbounded("keys", Task::run).expect("a thread");
     let server = Server::manual_on(worker, LIMITS);
     let (busy, is_busy) = channel::<()>();
-    server.timer.after(Duration::ZERO, move || _ = is_busy.recv()).expect("it is not full");
+    server
+        .timer
+        .after(Duration::ZERO, move || _ = is_busy.recv())
+        .expect("it is not full");
     let mut listener = server.raw();
     let name = "$22\r\n__keyevent@0__:expired\r\n";
     listener.hears(
         "subscribe __keyevent@0__:expired\r\n",
         &format!("*3\r\n$9\r\nsubscribe\r\n{name}:1\r\n"),
     );
-    check(&server, 2, &[("set a 1 px 10", "OK"), ("set b 1 px 10", "OK"), ("pass 10", "")]);
+    check(
+        &server,
+        2,
+        &[
+            ("set a 1 px 10", "OK"),
+            ("set b 1 px 10", "OK"),
+            ("pass 10", ""),
+        ],
+    );
     check(&server, 2, &[("get a", "nil"), ("set a 2 px 100", "OK")]);
     drop(busy);
     server.wait("expired_keys", 2);
-    check(&server, 2, &[("get a", "2"), ("pass 100", ""), ("get a", "nil")]);
+    check(
+        &server,
+        2,
+        &[("get a", "2"), ("pass 100", ""), ("get a", "nil")],
+    );
     for key in ["b", "a"] {
         listener.hears("", &format!("*3\r\n$7\r\nmessage\r\n{name}$1\r\n{key}\r\n"));
     }
@@ -275,7 +315,14 @@ fn a_lock_is_released_only_by_who_holds_it() {
             ],
         );
     }
-    check(&server, 2, &[("eval return 0", "NOSCRIPT Only scripts that release a lock are known")]);
+    check(
+        &server,
+        2,
+        &[(
+            "eval return 0",
+            "NOSCRIPT Only scripts that release a lock are known",
+        )],
+    );
 }
 
 #[test]
@@ -302,16 +349,29 @@ fn a_key_with_a_deadline_lives_for_500_years_at_most() {
 fn channels() {
     let server = Server::manual(LIMITS);
     let mut listener = server.raw();
-    listener.hears("subscribe news\r\n", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+    listener.hears(
+        "subscribe news\r\n",
+        "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n",
+    );
     listener.hears(
         "get a\r\nping\r\n",
         "-ERR Can't execute 'get': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
          are allowed in this context\r\n*2\r\n$4\r\npong\r\n$0\r\n\r\n",
     );
-    check(&server, 2, &[("publish news hi", "1"), ("publish new hi", "0")]);
+    check(
+        &server,
+        2,
+        &[("publish news hi", "1"), ("publish new hi", "0")],
+    );
     listener.hears("", "*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$2\r\nhi\r\n");
-    listener.hears("unsubscribe\r\n", "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:0\r\n");
-    listener.hears("unsubscribe\r\n", "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n");
+    listener.hears(
+        "unsubscribe\r\n",
+        "*3\r\n$11\r\nunsubscribe\r\n$4\r\nnews\r\n:0\r\n",
+    );
+    listener.hears(
+        "unsubscribe\r\n",
+        "*3\r\n$11\r\nunsubscribe\r\n$-1\r\n:0\r\n",
+    );
     check(&server, 2, &[("publish news hi", "0")]);
     listener.hears("quit\r\n", "+OK\r\n");
     assert!(listener.rest().is_empty());
@@ -333,7 +393,9 @@ fn stackexchange_redis_is_told_what_it_needs_to_connect() {
         "CLIENT ID",
     ];
     let mut interactive = server.raw();
-    names.iter().for_each(|line| interactive.send(encoded(line)));
+    names
+        .iter()
+        .for_each(|line| interactive.send(encoded(line)));
     for line in [
         "CONFIG GET timeout",
         "CONFIG GET slave-read-only",
@@ -351,14 +413,23 @@ fn stackexchange_redis_is_told_what_it_needs_to_connect() {
     let told = interactive.rest();
     let echoed = [b"$-1\r\n$16\r\n", &guid[..], b"\r\n+OK\r\n"].concat();
     let text = String::from_utf8_lossy(told.strip_suffix(&*echoed).expect("an echo"));
-    assert!(text.starts_with("+OK\r\n+OK\r\n+OK\r\n:1\r\n-ERR "), "{text}");
+    assert!(
+        text.starts_with("+OK\r\n+OK\r\n+OK\r\n:1\r\n-ERR "),
+        "{text}"
+    );
     // CONFIG GET, SENTINEL and CLUSTER.
     assert_eq!(text.matches("\r\n-ERR unknown ").count(), 5, "{text}");
-    assert_eq!(text.matches("\r\nredis_mode:standalone\r\n").count(), 2, "{text}");
+    assert_eq!(
+        text.matches("\r\nredis_mode:standalone\r\n").count(),
+        2,
+        "{text}"
+    );
     assert_eq!(text.matches("\r\nrole:master\r\n").count(), 2, "{text}");
 
     let mut subscription = server.raw();
-    names.iter().for_each(|line| subscription.send(encoded(line)));
+    names
+        .iter()
+        .for_each(|line| subscription.send(encoded(line)));
     subscription.send(&echo);
     subscription.send(encoded("SUBSCRIBE __Booksleeve_MasterChanged"));
     subscription.send(encoded("QUIT"));
@@ -382,7 +453,10 @@ fn commands_are_listed_by_name() {
                 "command INFO GET nonesuch mset eval",
                 &format!("get 2  1 1 1 nil {mset} eval -3  0 0 0"),
             ),
-            ("command docs", "ERR unknown subcommand 'docs'. Try COMMAND HELP."),
+            (
+                "command docs",
+                "ERR unknown subcommand 'docs'. Try COMMAND HELP.",
+            ),
         ],
     );
 }

@@ -49,7 +49,9 @@ fn both_servers_give_the_same_replies() {
 }
 
 fn first_seed() -> u64 {
-    let seed = env::var("TTLSTORE_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = env::var("TTLSTORE_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
     seed.unwrap_or_else(|| fastrand::u64(..1 << 32))
 }
 
@@ -64,8 +66,9 @@ fn both_servers_split_lines_alike() {
         let mut random = Rng::with_seed(seed);
         let mut line = "ping ".to_owned();
         for _ in 0..random.usize(..8) {
-            line += ["\"", "\"", "'", "'", "\\", "\\x", "4", "f", "n", " ", "z", "\t"]
-                [random.usize(..12)];
+            line += [
+                "\"", "\"", "'", "'", "\\", "\\x", "4", "f", "n", " ", "z", "\t",
+            ][random.usize(..12)];
         }
         let sent = format!("{line}\r\nquit\r\n");
         let mut stream = UnixStream::connect(&path).expect("it listens");
@@ -87,9 +90,14 @@ fn both_servers_list_the_commands_alike() {
     let ours = Server::real();
     let mut pair = [theirs.url(), ours.url.clone()].map(|url| connect(&url, 2));
     let listed = array(ask(&mut pair[1], &words("command")));
-    assert_eq!(ask(&mut pair[1], &words("command count")), Value::Int(listed.len() as i64));
+    assert_eq!(
+        ask(&mut pair[1], &words("command count")),
+        Value::Int(listed.len() as i64)
+    );
     for ours in listed.into_iter().map(array) {
-        let Value::BulkString(name) = &ours[0] else { panic!("{ours:?}") };
+        let Value::BulkString(name) = &ours[0] else {
+            panic!("{ours:?}")
+        };
         let line = format!("command info {}", String::from_utf8_lossy(name));
         let mut told = array(ask(&mut pair[0], &words(&line)));
         let theirs = array(told.remove(0));
@@ -131,19 +139,29 @@ fn equal(theirs: &Value, ours: &Value, passed_ms: i64) -> bool {
     match (theirs, ours) {
         (Value::Int(theirs), Value::Int(ours)) if *theirs > 0 && *ours > 0 => {
             // A TTL in seconds is rounded. Other numbers are small.
-            let least = if *theirs > 60_000 { passed_ms } else { i64::from(*theirs > 60) };
+            let least = if *theirs > 60_000 {
+                passed_ms
+            } else {
+                i64::from(*theirs > 60)
+            };
             (theirs - ours).abs() <= least
         }
         (Value::Array(theirs), Value::Array(ours)) if theirs.len() == ours.len() => {
             let sorted = |values: &[Value]| {
                 let mut values = values.to_vec();
-                if values.iter().all(|value| matches!(value, Value::BulkString(_))) {
+                if values
+                    .iter()
+                    .all(|value| matches!(value, Value::BulkString(_)))
+                {
                     values.sort_by_key(|value| format!("{value:?}"));
                 }
                 values
             };
             let (theirs, ours) = (sorted(theirs), sorted(ours));
-            theirs.iter().zip(&ours).all(|(theirs, ours)| equal(theirs, ours, passed_ms))
+            theirs
+                .iter()
+                .zip(&ours)
+                .all(|(theirs, ours)| equal(theirs, ours, passed_ms))
         }
         _ => theirs == ours,
     }
@@ -156,7 +174,9 @@ fn draw(random: &mut Rng) -> Vec<Vec<String>> {
     }
     let mut steps = vec![vec!["multi".to_owned()]];
     steps.extend((0..random.usize(..6)).map(|_| command(random)));
-    steps.push(vec![["exec", "exec", "exec", "discard"][random.usize(..4)].to_owned()]);
+    steps.push(vec![
+        ["exec", "exec", "exec", "discard"][random.usize(..4)].to_owned(),
+    ]);
     steps
 }
 
@@ -212,7 +232,9 @@ fn command(random: &mut Rng) -> Vec<String> {
     ][random.usize(..47)];
     // Both scan all keys at once, but a step with a small COUNT ends anywhere.
     let line = line.replace("COUNT VALUE", "COUNT 0");
-    line.split(' ').flat_map(|word| expand(word, random)).collect()
+    line.split(' ')
+        .flat_map(|word| expand(word, random))
+        .collect()
 }
 
 /// Replaces a word in capitals by one or two that are drawn.
@@ -225,9 +247,26 @@ fn expand(word: &str, random: &mut Rng) -> Vec<String> {
              then return redis.call('del', KEYS[1]) else return 0 end"
                 .to_owned(),
         ],
-        "VALUE" => vec![one(&["", "v", "0", "1", "-7", "+1", "007", "9223372036854775807", "a b"])],
+        "VALUE" => vec![one(&[
+            "",
+            "v",
+            "0",
+            "1",
+            "-7",
+            "+1",
+            "007",
+            "9223372036854775807",
+            "a b",
+        ])],
         "TTL" | "TTL000" => {
-            let odd = ["0", "-1", "abc", "1.5", "9223372036854775807", "9223372036854775"];
+            let odd = [
+                "0",
+                "-1",
+                "abc",
+                "1.5",
+                "9223372036854775807",
+                "9223372036854775",
+            ];
             let time = if random.u8(..6) == 0 {
                 odd[random.usize(..6)].to_owned()
             } else {
@@ -236,7 +275,15 @@ fn expand(word: &str, random: &mut Rng) -> Vec<String> {
             vec![time + &word["TTL".len()..]]
         }
         "DATE" | "DATE000" => {
-            let dates = ["4102444800", "4102444801", "1", "0", "-1", "x", "9223372036854775807"];
+            let dates = [
+                "4102444800",
+                "4102444801",
+                "1",
+                "0",
+                "-1",
+                "x",
+                "9223372036854775807",
+            ];
             vec![one(&dates) + &word["DATE".len()..]]
         }
         "OPTION" => match random.u8(..8) {
@@ -245,8 +292,14 @@ fn expand(word: &str, random: &mut Rng) -> Vec<String> {
             2 => vec!["get".to_owned()],
             3 => vec!["keepttl".to_owned()],
             4 => vec!["ex".to_owned(), (120 + random.u64(..9000)).to_string()],
-            5 => vec!["PX".to_owned(), (120_000 + random.u64(..9_000_000)).to_string()],
-            6 => vec!["pxat".to_owned(), ["4102444800000", "0", "x"][random.usize(..3)].to_owned()],
+            5 => vec![
+                "PX".to_owned(),
+                (120_000 + random.u64(..9_000_000)).to_string(),
+            ],
+            6 => vec![
+                "pxat".to_owned(),
+                ["4102444800000", "0", "x"][random.usize(..3)].to_owned(),
+            ],
             _ => vec!["async".to_owned()],
         },
         "PATTERN" => vec![one(&[

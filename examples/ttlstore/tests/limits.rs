@@ -14,12 +14,20 @@ use tickwheel_ttlstore::Limits;
 
 #[test]
 fn no_more_connections_than_there_may_be() {
-    let server = Server::manual(Limits { max_clients: 3, ..LIMITS });
+    let server = Server::manual(Limits {
+        max_clients: 3,
+        ..LIMITS
+    });
     let mut others = [server.raw(), server.raw()];
-    others.iter_mut().for_each(|other| other.hears("ping\r\n", "+PONG\r\n"));
+    others
+        .iter_mut()
+        .for_each(|other| other.hears("ping\r\n", "+PONG\r\n"));
     let mut third = server.raw();
     third.hears("ping\r\n", "+PONG\r\n");
-    assert_eq!(server.raw().rest(), b"-ERR max number of clients reached\r\n");
+    assert_eq!(
+        server.raw().rest(),
+        b"-ERR max number of clients reached\r\n"
+    );
     // Whoever leaves makes room, also amid a request.
     third.send("*2\r\n$3\r\nget\r\n$9\r\nab");
     drop(third);
@@ -37,7 +45,10 @@ fn what_is_no_request_ends_its_connection() {
     let server = Server::manual(LIMITS);
     for (sent, error) in [
         ("*1\r\n$1048577\r\n", "the request is too large"),
-        ("*3\r\n$3\r\nset\r\n$1\r\na\r\n$1048500\r\n", "the request is too large"),
+        (
+            "*3\r\n$3\r\nset\r\n$1\r\na\r\n$1048500\r\n",
+            "the request is too large",
+        ),
         ("*65537\r\n", "invalid multibulk length"),
         ("*1\r\n:1\r\n", "expected '$'"),
         (&"a".repeat(1 << 16), "too big inline request"),
@@ -50,11 +61,17 @@ fn what_is_no_request_ends_its_connection() {
 
 #[test]
 fn keys_take_no_more_than_they_may() {
-    let server = Server::manual(Limits { max_memory: 4096, ..LIMITS });
+    let server = Server::manual(Limits {
+        max_memory: 4096,
+        ..LIMITS
+    });
     let mut client = server.client();
     let value = "v".repeat(1000);
     for key in 0..3 {
-        assert_eq!(told(&mut client, &format!("set {key} {value} px 100")), "OK");
+        assert_eq!(
+            told(&mut client, &format!("set {key} {value} px 100")),
+            "OK"
+        );
     }
     let refusal = "OOM command not allowed when used memory > 'maxmemory'.";
     for line in ["set 3 VALUE", "mset 3 VALUE 4 VALUE", "setex 3 1 VALUE"] {
@@ -97,7 +114,10 @@ fn whoever_holds_most_is_cut_off() {
     }
     drop(crowd);
     server.wait("connected_clients", 2);
-    assert!(server.info("used_memory_clients") < 1 << 20, "all that they held counts no more");
+    assert!(
+        server.info("used_memory_clients") < 1 << 20,
+        "all that they held counts no more"
+    );
 }
 
 #[test]
@@ -105,7 +125,10 @@ fn listeners_that_never_read_are_cut_off() {
     let server = Server::manual(LIMITS);
     let mut listeners = [(); 10].map(|()| server.raw());
     for listener in &mut listeners {
-        listener.hears("psubscribe *\r\n", "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:1\r\n");
+        listener.hears(
+            "psubscribe *\r\n",
+            "*3\r\n$10\r\npsubscribe\r\n$1\r\n*\r\n:1\r\n",
+        );
     }
     let mut other = server.client();
     let line = format!("publish news {}", "v".repeat(100_000));
@@ -117,7 +140,9 @@ fn listeners_that_never_read_are_cut_off() {
     }
     assert!(heard > 10, "all may hold as much as {heard} of them");
     while told(&mut other, &line) != "0" {}
-    listeners.iter_mut().for_each(|listener| _ = listener.rest());
+    listeners
+        .iter_mut()
+        .for_each(|listener| _ = listener.rest());
     assert_eq!(server.info("evicted_clients"), 10);
 }
 
@@ -160,8 +185,15 @@ impl Program {
         let mut line = String::new();
         let says = child.stdout.as_mut().expect("a pipe");
         BufReader::new(says).read_line(&mut line).expect("a line");
-        let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
-        Program { child, port: port.expect("a port") }
+        let port = line
+            .trim()
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok());
+        Program {
+            child,
+            port: port.expect("a port"),
+        }
     }
 
     /// Returns how many bytes of memory it takes.
@@ -185,9 +217,15 @@ impl Drop for Program {
 fn memory_is_counted_truly() {
     type Line = fn(usize) -> String;
     let lines: [(&str, &str, Line); 3] = [
-        ("used_memory", "", |number| format!("set key:{number} value px 9000000\r\n")),
-        ("used_memory_clients", "multi\r\n", |number| format!("incrby key {number}\r\n")),
-        ("used_memory_clients", "hello 3\r\n", |number| format!("subscribe news:{number}\r\n")),
+        ("used_memory", "", |number| {
+            format!("set key:{number} value px 9000000\r\n")
+        }),
+        ("used_memory_clients", "multi\r\n", |number| {
+            format!("incrby key {number}\r\n")
+        }),
+        ("used_memory_clients", "hello 3\r\n", |number| {
+            format!("subscribe news:{number}\r\n")
+        }),
     ];
     for (name, first, line) in lines {
         let program = Program::start();
@@ -197,9 +235,17 @@ fn memory_is_counted_truly() {
         let mut reader = writer.try_clone().expect("a socket");
         thread::spawn(move || io::copy(&mut reader, &mut io::sink()));
         let lines: String = (0..100_000).map(line).collect();
-        writer.write_all((first.to_owned() + &lines).as_bytes()).expect("it is sent");
+        writer
+            .write_all((first.to_owned() + &lines).as_bytes())
+            .expect("it is sent");
         while info(&mut client, "total_commands_processed") < 100_000 {}
-        let (taken, counted) = (program.resident() - before.0, info(&mut client, name) - before.1);
-        assert!((taken * 3 / 4..taken * 2).contains(&counted), "{name}: {counted} {taken}");
+        let (taken, counted) = (
+            program.resident() - before.0,
+            info(&mut client, name) - before.1,
+        );
+        assert!(
+            (taken * 3 / 4..taken * 2).contains(&counted),
+            "{name}: {counted} {taken}"
+        );
     }
 }

@@ -26,10 +26,16 @@ impl<T> TimingWheel<T> {
     /// filed again. Returns whether any bucket was due.
     pub(crate) fn flush(&mut self, flush: Flush, mut expire: impl FnMut(Key, Entry<T>)) -> bool {
         self.flush_by(flush, |wheel, index, due| {
-            let Some(key) = wheel.entries.key_at(index) else { return false };
+            let Some(key) = wheel.entries.key_at(index) else {
+                return false;
+            };
             let is_due = |entry: &mut Entry<T>| entry.deadline() <= due;
-            let Some(entry) = wheel.entries.remove_if(index, is_due) else { return false };
-            wheel.counters.record_expired(flush.present.since(entry.deadline()));
+            let Some(entry) = wheel.entries.remove_if(index, is_due) else {
+                return false;
+            };
+            wheel
+                .counters
+                .record_expired(flush.present.since(entry.deadline()));
             expire(key, entry);
             true
         })
@@ -43,8 +49,12 @@ impl<T> TimingWheel<T> {
         mut see: impl FnMut(Key, &mut T, bool),
     ) -> bool {
         self.flush_by(flush, |wheel, index, due| {
-            let Some(key) = wheel.entries.key_at(index) else { return false };
-            let Some(entry) = wheel.entries.get_mut(key) else { return false };
+            let Some(key) = wheel.entries.key_at(index) else {
+                return false;
+            };
+            let Some(entry) = wheel.entries.get_mut(key) else {
+                return false;
+            };
             let is_due = entry.deadline() <= due;
             see(key, &mut entry.item, is_due);
             is_due
@@ -59,7 +69,11 @@ impl<T> TimingWheel<T> {
         flush: Flush,
         mut expire: impl FnMut(&mut Self, u32, Nanos) -> bool,
     ) -> bool {
-        let First { tick, turn, cascade } = self.first();
+        let First {
+            tick,
+            turn,
+            cascade,
+        } = self.first();
         // What was filed under the turn's own tick after its flush belongs to the next turn. If it
         // came first, a task that adds itself for now would hold up an early cascade, and the turn
         // would not end. A wheel without turns has no such flush: its number is 0.
@@ -67,8 +81,11 @@ impl<T> TimingWheel<T> {
         // A cascade that begins with the next tick goes first: it may hold what was due when it
         // joined.
         let is_cascade = tick > flush.limit || was_flushed || cascade.is_by(tick.next());
-        let first =
-            if is_cascade { self.expirations.cascading() } else { self.expirations.waiting() };
+        let first = if is_cascade {
+            self.expirations.cascading()
+        } else {
+            self.expirations.waiting()
+        };
         let Some(first) = first else { return false };
         // Nothing is armed before `first`. Set as soon as a cascade begins, so that nothing joins
         // its bucket.
@@ -86,10 +103,14 @@ impl<T> TimingWheel<T> {
             // References filed here from now on belong to the next turn.
             self.taken = mem::replace(bucket, Bucket::EMPTY);
             bucket.armed = true;
-            self.flushed = Flushed { tick, turn: flush.turn };
+            self.flushed = Flushed {
+                tick,
+                turn: flush.turn,
+            };
         }
         let mut references = mem::take(&mut self.scratch);
-        self.taken.take_front(&mut self.blocks, flush.batch, &mut references);
+        self.taken
+            .take_front(&mut self.blocks, flush.batch, &mut references);
         self.references -= references.len();
         // A separate loop, so that the cache misses of the batch overlap.
         references.retain(|reference| is_live(&self.entries, reference));
@@ -97,7 +118,11 @@ impl<T> TimingWheel<T> {
         // the order of their ticks. What becomes due later is left to the next turn.
         let end = Nanos(self.length.start_of(flush.limit.next()).0 - 1);
         let is_over = tick < flush.limit;
-        let due = if is_over { self.length.start_of(tick) } else { flush.present.min(end) };
+        let due = if is_over {
+            self.length.start_of(tick)
+        } else {
+            flush.present.min(end)
+        };
         for reference in references.drain(..) {
             if !expire(self, reference.index, due) {
                 self.file_by_deadline(reference, flush);
@@ -164,8 +189,18 @@ impl<T> TimingWheel<T> {
         // has gone on. A tick that is over is not skipped: entries leave in the order of their
         // ticks.
         let has_passed = deadline <= flush.present && tick > flush.limit;
-        let tick = if has_passed { self.length.floor(deadline) } else { tick };
+        let tick = if has_passed {
+            self.length.floor(deadline)
+        } else {
+            tick
+        };
         let filing = self.next_filing(reference.index);
-        self.push(Reference { filing, ..reference }, tick);
+        self.push(
+            Reference {
+                filing,
+                ..reference
+            },
+            tick,
+        );
     }
 }

@@ -11,7 +11,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 const TASKS: u32 = 500;
 
 fn timer() -> Timer {
-    Timer::builder().build().expect("the options are in their ranges")
+    Timer::builder()
+        .build()
+        .expect("the options are in their ranges")
 }
 
 /// Sleeps several times. Each time it is not woken early, and it is woken at all.
@@ -30,7 +32,10 @@ fn added_by_another_thread(timer: &Timer) -> impl Future<Output = u32> + use<> {
     let (sender, received) = smol::channel::unbounded();
     let (timer, far) = (timer.clone(), timer.sleep(HOUR));
     thread::spawn(move || {
-        for (number, delay) in [30 * MS, 20 * MS, 10 * MS, MS, Duration::ZERO].iter().enumerate() {
+        for (number, delay) in [30 * MS, 20 * MS, 10 * MS, MS, Duration::ZERO]
+            .iter()
+            .enumerate()
+        {
             thread::sleep(MS); // So that the runtime sleeps, most often.
             let sender = sender.clone();
             let send = move || sender.try_send(number as u32).expect("somebody waits");
@@ -50,8 +55,9 @@ fn added_by_another_thread(timer: &Timer) -> impl Future<Output = u32> + use<> {
 /// Drives the timer on tokio, with many sleeps. Returns what drives it.
 async fn on_tokio(timer: &Timer) -> JoinHandle<()> {
     let drive = tokio::spawn(timer.drive(|next| tokio::time::sleep_until(next.into())));
-    let tasks: Vec<_> =
-        (0..TASKS).map(|number| tokio::spawn(naps(timer.clone(), number))).collect();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|number| tokio::spawn(naps(timer.clone(), number)))
+        .collect();
     for task in tasks {
         task.await.unwrap();
     }
@@ -62,7 +68,10 @@ async fn on_tokio(timer: &Timer) -> JoinHandle<()> {
 
 #[test]
 fn on_one_thread_of_tokio() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     let timer = timer();
     runtime.block_on(async {
         let drive = on_tokio(&timer).await;
@@ -76,8 +85,9 @@ fn on_one_thread_of_smol() {
     let (executor, timer) = (smol::LocalExecutor::new(), timer());
     smol::block_on(executor.run(async {
         let drive = executor.spawn(timer.drive(smol::Timer::at));
-        let tasks: Vec<_> =
-            (0..TASKS).map(|number| executor.spawn(naps(timer.clone(), number))).collect();
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|number| executor.spawn(naps(timer.clone(), number)))
+            .collect();
         for task in tasks {
             task.await;
         }

@@ -39,7 +39,10 @@ struct Job {
 
 impl Job {
     fn new(id: u32, book: &Book) -> Self {
-        Job { id, book: Some(Arc::clone(book)) }
+        Job {
+            id,
+            book: Some(Arc::clone(book)),
+        }
     }
 
     fn end(&mut self, end: End) {
@@ -83,13 +86,20 @@ impl Fixture {
         let clock = ManualClock::new();
         let builder = Timer::builder().clock(clock.clone()).executor(executor);
         let timer = builder.on_refused(Job::refuse).build().unwrap();
-        Fixture { timer, clock, book: Book::default() }
+        Fixture {
+            timer,
+            clock,
+            book: Book::default(),
+        }
     }
 
     /// Lets jobs of these numbers expire, one each millisecond.
     fn expire(&self, ids: std::ops::Range<u32>) {
         for (n, id) in (1..).zip(ids.clone()) {
-            let _ = self.timer.add(TimerEntry::after(MS * n, Job::new(id, &self.book))).unwrap();
+            let _ = self
+                .timer
+                .add(TimerEntry::after(MS * n, Job::new(id, &self.book)))
+                .unwrap();
         }
         self.clock.advance(MS * ids.len() as u32);
         assert_eq!(self.timer.advance_clock(Duration::ZERO), ids.len());
@@ -108,7 +118,10 @@ fn ended(book: &Book, ids: std::ops::Range<u32>, end: impl Fn(u32) -> End) {
     until("all jobs end", || book.lock().unwrap().len() >= ids.len());
     let mut ends = book.lock().unwrap().clone();
     ends.sort_unstable_by_key(|(id, _)| *id);
-    assert!(ends.iter().copied().eq(ids.map(|id| (id, end(id)))), "{ends:?}");
+    assert!(
+        ends.iter().copied().eq(ids.map(|id| (id, end(id)))),
+        "{ends:?}"
+    );
 }
 
 /// Returns how a job ends that an executor has run.
@@ -122,16 +135,30 @@ fn spawned_tasks_run_once_and_the_pool_contains_and_reports_their_panics() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let handler = move |_| _ = counted.fetch_add(1, Relaxed);
-    let pool = ThreadPoolBuilder::new().num_threads(2).panic_handler(handler).build().unwrap();
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(2)
+        .panic_handler(handler)
+        .build()
+        .unwrap();
     let fixture = Fixture::new(move |job: Job| pool.spawn(|| job.run()));
     fixture.expire(0..500);
     ended(&fixture.book, 0..500, run);
-    until("the handler has seen every panic", || count.load(Relaxed) == 50);
-    assert_eq!(fixture.failures(), (0, 0), "the timer has handed them on, and sees nothing");
+    until("the handler has seen every panic", || {
+        count.load(Relaxed) == 50
+    });
+    assert_eq!(
+        fixture.failures(),
+        (0, 0),
+        "the timer has handed them on, and sees nothing"
+    );
 }
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).max_blocking_threads(2).build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(2)
+        .build()
+        .unwrap()
 }
 
 /// How a job is given to a runtime.
@@ -161,9 +188,17 @@ fn spawned_tasks_run_once_and_the_runtime_contains_and_reports_their_panics() {
         ended(&fixture.book, 0..500, run);
         for (id, handle) in spawned.try_iter() {
             let result = runtime.block_on(handle);
-            assert_eq!(result.is_err_and(|error| error.is_panic()), panics(id), "job {id}");
+            assert_eq!(
+                result.is_err_and(|error| error.is_panic()),
+                panics(id),
+                "job {id}"
+            );
         }
-        assert_eq!(fixture.failures(), (0, 0), "the timer has handed them on, and sees nothing");
+        assert_eq!(
+            fixture.failures(),
+            (0, 0),
+            "the timer has handed them on, and sees nothing"
+        );
     }
 }
 
@@ -177,7 +212,9 @@ fn what_is_spawned_on_a_runtime_that_was_shut_down_is_dropped_and_the_timer_goes
         ended(&fixture.book, 0..1, run);
         runtime.shutdown_timeout(HANG);
         fixture.expire(1..10);
-        ended(&fixture.book, 0..10, |id| if id == 0 { End::Ran } else { End::Dropped });
+        ended(&fixture.book, 0..10, |id| {
+            if id == 0 { End::Ran } else { End::Dropped }
+        });
         drop(spawned);
         assert_eq!(fixture.failures(), (0, 0));
     }
@@ -191,7 +228,11 @@ fn feed(runtime: &Runtime, room: usize) -> Fixture {
             tokio::spawn(async { job.run() });
         }
     });
-    Fixture::new(move |job| sender.try_send(job).map_err(mpsc::error::TrySendError::into_inner))
+    Fixture::new(move |job| {
+        sender
+            .try_send(job)
+            .map_err(mpsc::error::TrySendError::into_inner)
+    })
 }
 
 /// Runs what is on a runtime without threads of its own, until `done`.
@@ -223,7 +264,9 @@ fn a_channel_into_a_runtime_hands_everything_back_once_that_was_shut_down() {
     runtime.shutdown_timeout(HANG);
     fixture.expire(100..200);
     assert_eq!(fixture.failures(), (100, 0));
-    ended(&fixture.book, 0..200, |id| if id < 100 { run(id) } else { End::Refused });
+    ended(&fixture.book, 0..200, |id| {
+        if id < 100 { run(id) } else { End::Refused }
+    });
 }
 
 /// A burst that a channel has room for, and a runtime that has not come to it yet: its only thread
@@ -236,7 +279,11 @@ fn burst() -> (Runtime, Fixture, JoinHandle<()>) {
             job.end(End::Ran);
         }
     });
-    let send = move |job| sender.try_send(job).map_err(mpsc::error::TrySendError::into_inner);
+    let send = move |job| {
+        sender
+            .try_send(job)
+            .map_err(mpsc::error::TrySendError::into_inner)
+    };
     let fixture = Fixture::new(send);
     fixture.expire(0..1_010);
     (runtime, fixture, receives)

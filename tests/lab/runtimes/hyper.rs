@@ -39,8 +39,14 @@ impl Fixture {
 
     fn with_room_for(max_pending: usize) -> Self {
         let clock = ManualClock::new();
-        let builder = Timer::builder().clock(clock.clone()).max_pending(max_pending);
-        Fixture { timer: builder.build().unwrap(), clock, wakes: Arc::default() }
+        let builder = Timer::builder()
+            .clock(clock.clone())
+            .max_pending(max_pending);
+        Fixture {
+            timer: builder.build().unwrap(),
+            clock,
+            wakes: Arc::default(),
+        }
     }
 
     /// Returns the timer as hyper sees it.
@@ -71,13 +77,19 @@ impl Fixture {
 fn a_sleep_ends_at_its_deadline_and_wakes_once() {
     let fixture = Fixture::new();
     let deadline = fixture.clock.now() + 10 * MS;
-    let sleeps = [fixture.hyper().sleep(10 * MS), fixture.hyper().sleep_until(deadline)];
+    let sleeps = [
+        fixture.hyper().sleep(10 * MS),
+        fixture.hyper().sleep_until(deadline),
+    ];
     for (mut sleep, step) in sleeps.into_iter().zip([10 * MS, Duration::ZERO]) {
         if !step.is_zero() {
             assert!(fixture.poll(&mut sleep).is_pending() && fixture.poll(&mut sleep).is_pending());
             assert_eq!(fixture.timer.len(), 1, "polling again adds nothing");
             assert_eq!(fixture.advance(step - NS), 0);
-            assert!(fixture.poll(&mut sleep).is_pending(), "a nanosecond is left");
+            assert!(
+                fixture.poll(&mut sleep).is_pending(),
+                "a nanosecond is left"
+            );
             assert_eq!(fixture.advance(NS), 1);
         }
         assert!(fixture.poll(&mut sleep).is_ready());
@@ -105,15 +117,27 @@ fn a_reset_moves_the_sleep_where_it_is() {
     assert_eq!(fixture.advance(20 * MS), 0, "its first deadline is over");
     assert!(fixture.poll(&mut sleep).is_pending());
     fixture.hyper().reset(&mut sleep, start + 25 * MS);
-    assert_eq!((fixture.timer.len(), fixture.timer.stats().added), (1, 1), "nothing was added");
-    assert_eq!((fixture.advance(5 * MS - NS), fixture.advance(NS)), (0, 1), "without a poll");
+    assert_eq!(
+        (fixture.timer.len(), fixture.timer.stats().added),
+        (1, 1),
+        "nothing was added"
+    );
+    assert_eq!(
+        (fixture.advance(5 * MS - NS), fixture.advance(NS)),
+        (0, 1),
+        "without a poll"
+    );
     assert!(fixture.poll(&mut sleep).is_ready());
     // One that has ended begins again.
     fixture.hyper().reset(&mut sleep, start + 26 * MS);
     assert!(fixture.poll(&mut sleep).is_pending());
     assert_eq!(fixture.advance(MS), 1);
     assert!(fixture.poll(&mut sleep).is_ready());
-    assert_eq!(std::ptr::from_ref(&*sleep).cast::<u8>(), place, "the box is the same");
+    assert_eq!(
+        std::ptr::from_ref(&*sleep).cast::<u8>(),
+        place,
+        "the box is the same"
+    );
 }
 
 /// A sleep of some other timer.
@@ -150,10 +174,20 @@ fn a_full_timer_takes_hypers_sleeps_and_nothing_else() {
     assert_eq!(fixture.timer.len(), 11, "nine more than there is room for");
     assert!(first.cancel().is_cancelled());
     assert!(add().is_err(), "there is still no room for others");
-    assert_eq!((fixture.advance(10 * MS - NS), fixture.advance(NS)), (0, 10));
-    assert!(sleeps.iter_mut().all(|sleep| fixture.poll(sleep).is_ready()));
+    assert_eq!(
+        (fixture.advance(10 * MS - NS), fixture.advance(NS)),
+        (0, 10)
+    );
+    assert!(
+        sleeps
+            .iter_mut()
+            .all(|sleep| fixture.poll(sleep).is_ready())
+    );
     let held = [add(), add()];
-    assert!(held.iter().all(Result::is_ok), "each sleep gave back what it had taken");
+    assert!(
+        held.iter().all(Result::is_ok),
+        "each sleep gave back what it had taken"
+    );
     assert!(add().is_err(), "and no more than that");
 }
 
@@ -162,7 +196,10 @@ fn a_sleep_on_a_timer_that_was_shut_down_is_not_early_and_ends_when_it_is_looked
     let fixture = Fixture::new();
     let mut slept = fixture.hyper().sleep(10 * MS);
     assert!(fixture.poll(&mut slept).is_pending());
-    assert!(fixture.timer.shutdown().is_empty(), "a sleep is no task of the timer's");
+    assert!(
+        fixture.timer.shutdown().is_empty(),
+        "a sleep is no task of the timer's"
+    );
     assert_eq!(fixture.wakes(), 1);
     let mut fresh = fixture.hyper().sleep(10 * MS);
     for sleep in [&mut slept, &mut fresh] {
@@ -178,10 +215,19 @@ fn a_sleep_on_a_timer_that_was_shut_down_is_not_early_and_ends_when_it_is_looked
 fn a_sleep_that_nobody_wakes_is_reported_once() {
     let (fixture, warnings) = (Fixture::with_room_for(0), Warnings::default());
     tracing::subscriber::with_default(warnings.listener(), || {
-        let sleeps = || [fixture.hyper().sleep(10 * MS), fixture.hyper().sleep(10 * MS)];
+        let sleeps = || {
+            [
+                fixture.hyper().sleep(10 * MS),
+                fixture.hyper().sleep(10 * MS),
+            ]
+        };
         let poll_each = |mut sleeps: [_; 2]| {
             for _ in 0..5 {
-                assert!(sleeps.iter_mut().all(|sleep| fixture.poll(sleep).is_pending()));
+                assert!(
+                    sleeps
+                        .iter_mut()
+                        .all(|sleep| fixture.poll(sleep).is_pending())
+                );
             }
         };
         poll_each(sleeps());
@@ -214,7 +260,10 @@ fn connection(timer: &Timer) -> (Connection, DuplexStream) {
 fn send(client: &mut DuplexStream, text: &str) {
     let context = &mut Context::from_waker(Waker::noop());
     let sent = pin!(client).poll_write(context, text.as_bytes());
-    assert!(matches!(sent, Poll::Ready(Ok(count)) if count == text.len()), "{sent:?}");
+    assert!(
+        matches!(sent, Poll::Ready(Ok(count)) if count == text.len()),
+        "{sent:?}"
+    );
 }
 
 /// Returns what has come from the server; `None` if it has closed the connection.
@@ -264,10 +313,20 @@ fn a_client_that_is_in_time_is_served_again_and_again() {
         send(&mut client, "\r\n");
         assert!(fixture.poll(&mut connection).is_pending());
         let answer = received(&mut client).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"), "{answer}");
-        assert_eq!(fixture.timer.len(), 1, "request {request}: the next header's limit has begun");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"),
+            "{answer}"
+        );
+        assert_eq!(
+            fixture.timer.len(),
+            1,
+            "request {request}: the next header's limit has begun"
+        );
         fixture.wakes();
     }
     assert_eq!(fixture.advance(LIMIT + MS), 1, "less than a tick late");
-    assert!(timed_out(fixture.poll(&mut connection)), "nothing came any more");
+    assert!(
+        timed_out(fixture.poll(&mut connection)),
+        "nothing came any more"
+    );
 }

@@ -15,7 +15,9 @@ fn virtual_time() -> (Runtime, ManualClock, Timer) {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
     let moved = clock.clone();
-    let runtime = Builder::new_current_thread().on_thread_park(move || _ = moved.step()).build();
+    let runtime = Builder::new_current_thread()
+        .on_thread_park(move || _ = moved.step())
+        .build();
     (runtime.unwrap(), clock, timer)
 }
 
@@ -32,8 +34,9 @@ fn a_thousand_tasks_are_each_woken_at_their_deadlines() {
         timer.now()
     };
     let last = runtime.block_on(async {
-        let tasks: Vec<_> =
-            (0..TASKS).map(|number| tokio::spawn(sleeps(number, timer.clone()))).collect();
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|number| tokio::spawn(sleeps(number, timer.clone())))
+            .collect();
         let mut last = start;
         for task in tasks {
             last = last.max(task.await.unwrap());

@@ -30,9 +30,16 @@ type Sleeps = Arc<AtomicUsize>;
 
 /// Runs a test on a paused runtime, with a timer that is driven there.
 fn paused<F: Future<Output = ()>>(test: impl FnOnce(Timer, Sleeps) -> F) {
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(async {
-        let timer = Timer::builder().clock(clock_of(Handle::current())).build().unwrap();
+        let timer = Timer::builder()
+            .clock(clock_of(Handle::current()))
+            .build()
+            .unwrap();
         let sleeps = Sleeps::default();
         let asked = Arc::clone(&sleeps);
         let drive = tokio::spawn(timer.drive(move |next| {
@@ -66,7 +73,10 @@ fn a_limit_ends_what_takes_longer() {
     paused(|timer, _| async move {
         let start = Instant::now();
         let limited = timer.timeout(S, tokio::time::sleep(HOUR)).await;
-        assert_eq!((limited, ms_since(start)), (Err(TimedError::Elapsed), 1_000));
+        assert_eq!(
+            (limited, ms_since(start)),
+            (Err(TimedError::Elapsed), 1_000)
+        );
         let limited = timer.timeout(HOUR, tokio::time::sleep(S)).await;
         assert_eq!((limited, ms_since(start)), (Ok(()), 2_000));
     });
@@ -113,7 +123,8 @@ fn a_thread_of_stds_adds_by_the_runtimes_clock() {
         let (sender, expired) = tokio::sync::oneshot::channel();
         let (own, start) = (timer.clone(), Instant::now());
         let adds = thread::spawn(move || {
-            own.after(S, move || _ = sender.send(())).expect("the timer lives");
+            own.after(S, move || _ = sender.send(()))
+                .expect("the timer lives");
         });
         expired.await.unwrap();
         adds.join().unwrap();
@@ -146,8 +157,12 @@ fn keys_operations_and_series_keep_its_time() {
         keyed.add(1, 10 * S, ()).unwrap();
         let purgatory = Purgatory::new(&timer);
         let fetch = Fetch(Arc::clone(&times));
-        let _ = purgatory.try_complete_else_watch(fetch, 20 * S, &[1]).unwrap();
-        let series = Periodic::every(25 * S).start(&timer, move |_| note()).unwrap();
+        let _ = purgatory
+            .try_complete_else_watch(fetch, 20 * S, &[1])
+            .unwrap();
+        let series = Periodic::every(25 * S)
+            .start(&timer, move |_| note())
+            .unwrap();
         tokio::time::sleep(51 * S).await;
         drop(series);
         let seconds = |at: &Instant| (*at - start).as_millis() / 1_000;

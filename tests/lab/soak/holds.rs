@@ -73,5 +73,8 @@ fn a_list_of_cancelled_keys_grows_under_no_lock() {
     });
     assert_eq!(cancelled.len(), KEYS as usize);
     assert!(HAS_GROWN.load(SeqCst), "nothing large has grown");
-    assert!(!STUCK.load(SeqCst), "a look-up waited until the list had moved");
+    assert!(
+        !STUCK.load(SeqCst),
+        "a look-up waited until the list had moved"
+    );
 }

@@ -39,8 +39,11 @@ impl<const SPREAD: bool> Holder for Timers<SPREAD> {
     }
 
     fn add(&mut self, nth: usize) {
-        let delay =
-            if SPREAD { MS * Rng::with_seed(nth as u64 + 1).u64(..3_600_000) as u32 } else { HOUR };
+        let delay = if SPREAD {
+            MS * Rng::with_seed(nth as u64 + 1).u64(..3_600_000) as u32
+        } else {
+            HOUR
+        };
         self.1.push(self.0.add(delay));
     }
 
@@ -88,7 +91,9 @@ impl Holder for Operations {
     }
 
     fn add(&mut self, nth: usize) {
-        let watch = self.0.try_complete_else_watch(Idle, HOUR, &[nth, usize::MAX]);
+        let watch = self
+            .0
+            .try_complete_else_watch(Idle, HOUR, &[nth, usize::MAX]);
         self.1.extend(watch.expect("there is no limit").pending());
     }
 
@@ -149,7 +154,10 @@ fn peak<H: Holder>(live: Live, order: Order) -> Option<String> {
         Live::Runs => 3 * fresh,
     };
     let (name, per) = (H::NAME, |bytes: usize| bytes as f64 / kept.len() as f64);
-    let (own, part) = (left as f64 / fresh as f64, 100.0 * left as f64 / highest as f64);
+    let (own, part) = (
+        left as f64 / fresh as f64,
+        100.0 * left as f64 / highest as f64,
+    );
     let (live, order) = (format!("{live:?}"), format!("{order:?}"));
     let line = format!(
         "{name:<10} {live:<12} {order:<9} {:>8.1} {:>8.1} {own:>6.1} times {part:>6.2} %",
@@ -162,9 +170,16 @@ fn peak<H: Holder>(live: Live, order: Order) -> Option<String> {
 
 /// Returns what keeps too much. If more lived, the chunks would be all that there were.
 fn peaks<H: Holder>() -> impl Iterator<Item = String> {
-    let lives = [Live::OneIn(1_024), Live::OneIn(4_096), Live::OneIn(8_192), Live::Runs];
+    let lives = [
+        Live::OneIn(1_024),
+        Live::OneIn(4_096),
+        Live::OneIn(8_192),
+        Live::Runs,
+    ];
     let orders = [Order::InTurn, Order::Backwards, Order::Shuffled];
-    let all = lives.into_iter().flat_map(move |live| orders.map(|order| (live, order)));
+    let all = lives
+        .into_iter()
+        .flat_map(move |live| orders.map(|order| (live, order)));
     all.filter_map(|(live, order)| peak::<H>(live, order))
 }
 

@@ -63,10 +63,16 @@ fn write(log: &mut impl Write, messages: u64, now: Duration) -> io::Result<()> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let messages = std::env::args().nth(1).map_or(Ok(100_000), |number| number.parse())?;
+    let messages = std::env::args()
+        .nth(1)
+        .map_or(Ok(100_000), |number| number.parse())?;
     let path = std::env::temp_dir().join(format!("restore-{}.log", std::process::id()));
     let mut log = BufWriter::new(File::create(&path)?);
-    write(&mut log, messages, SystemTime::now().duration_since(UNIX_EPOCH)?)?;
+    write(
+        &mut log,
+        messages,
+        SystemTime::now().duration_since(UNIX_EPOCH)?,
+    )?;
     log.into_inner()?.sync_all()?;
 
     let timer = Timer::builder().executor(|_: u64| ()).start()?;
@@ -75,10 +81,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let taken = start.elapsed();
     fs::remove_file(path)?;
     let before = timer.stats().expired;
-    println!("{messages} timers restored in {:.2} s; {overdue} were overdue", taken.as_secs_f64());
+    println!(
+        "{messages} timers restored in {:.2} s; {overdue} were overdue",
+        taken.as_secs_f64()
+    );
     sleep(Duration::from_secs(2));
     let after = timer.stats();
-    println!("meanwhile {before} expired, and {} in 2 s after that", after.expired - before);
+    println!(
+        "meanwhile {before} expired, and {} in 2 s after that",
+        after.expired - before
+    );
     println!("p99 of the lateness: {:?}", after.lateness.quantile(0.99));
     Ok(())
 }
@@ -101,7 +113,11 @@ mod tests {
         let expired = Arc::new(Mutex::new(Vec::new()));
         let (noted, now) = (Arc::clone(&expired), clock.clone());
         let note = move |number| noted.lock().unwrap().push((number, now.now()));
-        let timer = Timer::builder().clock(clock.clone()).executor(note).build().unwrap();
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .executor(note)
+            .build()
+            .unwrap();
 
         let (mut log, before, start) = (Vec::new(), since_epoch(), clock.now());
         write(&mut log, MESSAGES, before).unwrap();
@@ -124,7 +140,10 @@ mod tests {
             };
             let slack = if number % 10 == 0 { ms } else { took + 3 * ms };
             let after = *at - start;
-            assert!((from_start..=from_start + slack).contains(&after), "{number}: {after:?}");
+            assert!(
+                (from_start..=from_start + slack).contains(&after),
+                "{number}: {after:?}"
+            );
         }
     }
 }

@@ -75,10 +75,21 @@ pub(crate) fn scaled(full: usize) -> usize {
 
 impl Measured {
     fn print(&self) {
-        let Measured { shape, live, bytes, references, fresh, .. } = self;
+        let Measured {
+            shape,
+            live,
+            bytes,
+            references,
+            fresh,
+            ..
+        } = self;
         let most = *bytes.iter().max().expect("it was measured");
         let per = |bytes: usize| bytes as f64 / (*live).max(1) as f64;
-        let times = if *fresh > 0 { most as f64 / *fresh as f64 } else { 1.0 };
+        let times = if *fresh > 0 {
+            most as f64 / *fresh as f64
+        } else {
+            1.0
+        };
         println!(
             "{shape:<20} {live:>8} {most:>12} {:>12.1} {:>10.1} {times:>8.2} {:>8.2}  {bytes:?}",
             per(most),
@@ -88,7 +99,15 @@ impl Measured {
     }
 
     fn complaint(&self) -> Option<String> {
-        let Measured { shape, bound, spare, live, bytes, fresh, .. } = self;
+        let Measured {
+            shape,
+            bound,
+            spare,
+            live,
+            bytes,
+            fresh,
+            ..
+        } = self;
         let most = *bytes.iter().max()?;
         let allowed = spare + fresh + bound * live;
         if most > allowed {

@@ -21,14 +21,23 @@ impl Stand {
     /// Creates a timer with one shard, so that all live entries lie together.
     pub(crate) fn new(wheel_size: usize) -> Self {
         let clock = ManualClock::new();
-        let builder = Timer::builder().shards(1).wheel_size(wheel_size).clock(clock.clone());
+        let builder = Timer::builder()
+            .shards(1)
+            .wheel_size(wheel_size)
+            .clock(clock.clone());
         let timer = builder.build().expect("the options are valid");
-        Stand { clock, timer, nothing: Arc::new(|_| ()) }
+        Stand {
+            clock,
+            timer,
+            nothing: Arc::new(|_| ()),
+        }
     }
 
     pub(crate) fn add(&self, delay: Duration) -> Timeout {
         let task = Task::shared(Arc::clone(&self.nothing), 0);
-        self.timer.add(TimerEntry::after(delay, task)).expect("there is no limit")
+        self.timer
+            .add(TimerEntry::after(delay, task))
+            .expect("there is no limit")
     }
 
     fn expire(&self, after: Duration) {
@@ -52,54 +61,89 @@ fn shape(
         again(&stand, &mut live);
         assert_eq!((stand.timer.len(), live.capacity()), (live.len(), room));
         bytes.push(in_use() - before);
-        let entries: usize = stand.timer.snapshot().levels.iter().map(|level| level.entries).sum();
+        let entries: usize = stand
+            .timer
+            .snapshot()
+            .levels
+            .iter()
+            .map(|level| level.entries)
+            .sum();
         references = entries.max(references);
     }
     stand.timer.assert_invariants();
     let now = stand.timer.now();
-    let delays: Vec<_> =
-        live.iter().flat_map(Timeout::deadline).map(|deadline| deadline - now).collect();
+    let delays: Vec<_> = live
+        .iter()
+        .flat_map(Timeout::deadline)
+        .map(|deadline| deadline - now)
+        .collect();
     let before = in_use();
     let stand = Stand::new(wheel_size);
-    delays.iter().for_each(|delay| assert!(stand.add(*delay).is_pending()));
+    delays
+        .iter()
+        .for_each(|delay| assert!(stand.add(*delay).is_pending()));
     let fresh = in_use() - before;
-    Measured { shape, bound, spare: SPARE, live: live.len(), bytes, references, fresh }
+    Measured {
+        shape,
+        bound,
+        spare: SPARE,
+        live: live.len(),
+        bytes,
+        references,
+        fresh,
+    }
 }
 
 fn cancel_all(timeouts: &mut Vec<Timeout>) {
-    timeouts.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+    timeouts
+        .drain(..)
+        .for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
 }
 
 /// Adds very many timers for one moment, and one in each bucket of three levels; then adds very
 /// many more for that moment, in vain.
 pub(crate) fn moment() -> Measured {
     let (many, few, churn) = (scaled(100_000), 1_500, scaled(2_200_000));
-    shape("one moment", bounds::MOMENT, (512, many + few), |stand, live| {
-        if live.is_empty() {
-            live.extend(repeat_n(60_000 * MS, many).map(|delay| stand.add(delay)));
-            // Slots of 1, 256 and 65,536 ticks.
-            let levels = [(1, 1), (512, 256), (131_072, 65_536)];
-            for nth in 0..few as u32 {
-                let (first, slot) = levels[nth as usize % 3];
-                live.push(stand.add(MS * (first + slot * (nth / 3))));
+    shape(
+        "one moment",
+        bounds::MOMENT,
+        (512, many + few),
+        |stand, live| {
+            if live.is_empty() {
+                live.extend(repeat_n(60_000 * MS, many).map(|delay| stand.add(delay)));
+                // Slots of 1, 256 and 65,536 ticks.
+                let levels = [(1, 1), (512, 256), (131_072, 65_536)];
+                for nth in 0..few as u32 {
+                    let (first, slot) = levels[nth as usize % 3];
+                    live.push(stand.add(MS * (first + slot * (nth / 3))));
+                }
             }
-        }
-        for _ in 0..churn {
-            assert!(stand.add(60_000 * MS).cancel().is_cancelled());
-        }
-    })
+            for _ in 0..churn {
+                assert!(stand.add(60_000 * MS).cancel().is_cancelled());
+            }
+        },
+    )
 }
 
 /// Adds many timers that live in one bucket, and cancels as many, each alone in its bucket.
 pub(crate) fn alone() -> Measured {
     let (wheel_size, many) = (scaled(1 << 17), scaled(120_000));
-    shape("alone in a bucket", bounds::ALONE, (wheel_size, many), |stand, live| {
-        if live.is_empty() {
-            live.extend(repeat_n(MS * wheel_size as u32 / 2, many).map(|delay| stand.add(delay)));
-        }
-        let mut alone: Vec<_> = (0..many as u32).map(|nth| stand.add(MS * (1 + nth))).collect();
-        cancel_all(&mut alone);
-    })
+    shape(
+        "alone in a bucket",
+        bounds::ALONE,
+        (wheel_size, many),
+        |stand, live| {
+            if live.is_empty() {
+                live.extend(
+                    repeat_n(MS * wheel_size as u32 / 2, many).map(|delay| stand.add(delay)),
+                );
+            }
+            let mut alone: Vec<_> = (0..many as u32)
+                .map(|nth| stand.add(MS * (1 + nth)))
+                .collect();
+            cancel_all(&mut alone);
+        },
+    )
 }
 
 /// Cancels random timers and adds others: there are as many as before.
@@ -124,20 +168,25 @@ pub(crate) fn random() -> Measured {
 pub(crate) fn to_and_fro() -> Measured {
     let many = scaled(100_000);
     let mut random = Rng::with_seed(3);
-    shape("to and fro", bounds::TO_AND_FRO, (512, many), |stand, live| {
-        while live.len() < many {
-            live.push(stand.add(HOUR));
-        }
-        for _ in 0..10 {
-            for timeout in &*live {
-                let near = MS * (1_000 + random.u64(..50_000) as u32);
-                assert!(timeout.reschedule(near) && timeout.reschedule(2 * HOUR));
-                assert!(timeout.reschedule(HOUR) && timeout.touch(HOUR + near));
-                assert!(timeout.touch(HOUR) && timeout.reschedule(HOUR - near));
+    shape(
+        "to and fro",
+        bounds::TO_AND_FRO,
+        (512, many),
+        |stand, live| {
+            while live.len() < many {
+                live.push(stand.add(HOUR));
             }
-            stand.expire(MS * 100);
-        }
-    })
+            for _ in 0..10 {
+                for timeout in &*live {
+                    let near = MS * (1_000 + random.u64(..50_000) as u32);
+                    assert!(timeout.reschedule(near) && timeout.reschedule(2 * HOUR));
+                    assert!(timeout.reschedule(HOUR) && timeout.touch(HOUR + near));
+                    assert!(timeout.touch(HOUR) && timeout.reschedule(HOUR - near));
+                }
+                stand.expire(MS * 100);
+            }
+        },
+    )
 }
 
 /// Keeps a thousand timers while bursts of a thousand times as many come and go.
@@ -149,7 +198,9 @@ pub(crate) fn bursts() -> Measured {
             live.push(stand.add(1_000 * HOUR));
         }
         let mut burst = || -> Vec<_> {
-            (0..many).map(|_| stand.add(MS * random.u64(..60_000) as u32)).collect()
+            (0..many)
+                .map(|_| stand.add(MS * random.u64(..60_000) as u32))
+                .collect()
         };
         drop(burst());
         stand.expire(61_000 * MS);
@@ -173,7 +224,11 @@ pub(crate) fn over() -> Measured {
 }
 
 pub(crate) fn timer() -> Timer {
-    Timer::builder().shards(2).clock(ManualClock::new()).build().expect("the options are valid")
+    Timer::builder()
+        .shards(2)
+        .clock(ManualClock::new())
+        .build()
+        .expect("the options are valid")
 }
 
 /// Returns the memory that a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of
@@ -183,7 +238,9 @@ pub(crate) fn spare() -> usize {
 }
 
 fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).next_power_of_two()
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .next_power_of_two()
 }
 
 /// Completes others when it is completed. Their callbacks are postponed until its own has returned.
@@ -196,14 +253,19 @@ impl DelayedOperation for Completes {
     }
 
     fn on_complete(&mut self) {
-        self.0.drain(..).for_each(|other| assert!(other.force_complete()));
+        self.0
+            .drain(..)
+            .for_each(|other| assert!(other.force_complete()));
     }
 }
 
 /// Complains of what takes much memory before anything is in it. With one shard each; in real time
 /// they have eight for each core.
 pub(crate) fn complaint_of_empty() -> Option<String> {
-    let timer = Timer::builder().clock(ManualClock::new()).build().expect("it is valid");
+    let timer = Timer::builder()
+        .clock(ManualClock::new())
+        .build()
+        .expect("it is valid");
     let before = in_use();
     let keyed = KeyedTimer::new(&timer, |_: u64, _: u64| ());
     let between = in_use();
@@ -223,7 +285,15 @@ fn vanishing(shape: &'static str, bound: usize, again: impl Fn()) -> Measured {
         again();
         bytes.push(in_use().saturating_sub(before));
     }
-    Measured { shape, bound, spare: SPARE, live: 0, bytes, references: 0, fresh: 0 }
+    Measured {
+        shape,
+        bound,
+        spare: SPARE,
+        live: 0,
+        bytes,
+        references: 0,
+        fresh: 0,
+    }
 }
 
 /// Completes very many operations in a callback, and drops all.
@@ -232,9 +302,14 @@ pub(crate) fn postponed() -> Measured {
         let purgatory = Purgatory::new(&timer());
         let watch = |operation| {
             let watch = purgatory.try_complete_else_watch(operation, HOUR, &[0]);
-            watch.expect("there is no limit").pending().expect("it waits")
+            watch
+                .expect("there is no limit")
+                .pending()
+                .expect("it waits")
         };
-        let others: Vec<_> = (0..scaled(1 << 20)).map(|_| watch(Completes::default())).collect();
+        let others: Vec<_> = (0..scaled(1 << 20))
+            .map(|_| watch(Completes::default()))
+            .collect();
         assert!(watch(Completes(others)).force_complete());
         assert_eq!(purgatory.len(), 0);
     })
@@ -259,7 +334,10 @@ pub(crate) fn tenants() -> Measured {
     });
     // Of each shard of those that stay, four offers of 24 bytes may lie in the delay queue, which
     // doubles its room when it grows.
-    Measured { spare: SPARE + stay.len() * 8 * cores() * 2 * 4 * 24, ..measured }
+    Measured {
+        spare: SPARE + stay.len() * 8 * cores() * 2 * 4 * 24,
+        ..measured
+    }
 }
 
 /// Makes, uses and drops timers, and what is built on them. Some have a reaper.
@@ -267,7 +345,11 @@ pub(crate) fn made_and_dropped() -> Measured {
     vanishing("made and dropped", bounds::MADE_AND_DROPPED, || {
         for nth in 0..scaled(1 << 13) {
             let builder = Timer::builder().shards(4);
-            let timer = if nth % 16 == 0 { builder.start() } else { builder.build() };
+            let timer = if nth % 16 == 0 {
+                builder.start()
+            } else {
+                builder.build()
+            };
             let timer = timer.expect("the options are valid");
             let keyed = KeyedTimer::new(&timer, |_, ()| ());
             let purgatory = Purgatory::new(&timer);

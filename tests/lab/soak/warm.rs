@@ -43,13 +43,20 @@ fn allocations(clock: &ManualClock, mut round: impl FnMut(u32)) -> u64 {
 }
 
 fn timer(clock: &ManualClock) -> Timer {
-    Timer::builder().clock(clock.clone()).shards(2).build().expect("the options are valid")
+    Timer::builder()
+        .clock(clock.clone())
+        .shards(2)
+        .build()
+        .expect("the options are valid")
 }
 
 #[test]
 fn timers_and_turns_allocate_nothing() {
     let clock = ManualClock::new();
-    let builder = Timer::builder().clock(clock.clone()).shards(1).wheel_size(16);
+    let builder = Timer::builder()
+        .clock(clock.clone())
+        .shards(1)
+        .wheel_size(16);
     let timer: Timer<u32> = builder.executor(|_| ()).build().expect("it is valid");
     for _ in 0..PENDING {
         timer.add(TimerEntry::after(HOUR, 0)).expect("no limit");
@@ -81,13 +88,18 @@ fn a_count_that_swings_hardly_allocates() {
     let swing = |swings: u32| {
         for _ in 0..swings {
             let timeouts = [(); 8].map(|()| add());
-            timeouts.iter().for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+            timeouts
+                .iter()
+                .for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
         }
     };
     for pending in 0..5_000 {
         swing(2);
         let count = measure(|| swing(SWINGS)).count_total;
-        assert!(count < u64::from(SWINGS) / 2, "{count} with {pending} pending");
+        assert!(
+            count < u64::from(SWINGS) / 2,
+            "{count} with {pending} pending"
+        );
         add();
     }
 }
@@ -103,7 +115,9 @@ fn allocations_of_a_burst<T: Send + 'static>(make: fn() -> T, beside: u32, burst
     // Many buckets, and each of them has many.
     let mut add = || {
         number += 7_919;
-        timer.add(TimerEntry::after(HOUR + MS * (number % 10_000), make())).expect("no limit")
+        timer
+            .add(TimerEntry::after(HOUR + MS * (number % 10_000), make()))
+            .expect("no limit")
     };
     for _ in 0..beside {
         add();
@@ -111,7 +125,9 @@ fn allocations_of_a_burst<T: Send + 'static>(make: fn() -> T, beside: u32, burst
     let mut pending = Vec::with_capacity(burst);
     let counts = (0..300).map(|_| {
         let count = measure(|| pending.extend((0..burst).map(|_| add()))).count_total;
-        pending.drain(..).for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
+        pending
+            .drain(..)
+            .for_each(|timeout| assert!(timeout.cancel().is_cancelled()));
         count
     });
     counts.skip(100).max().expect("there are some")
@@ -123,7 +139,10 @@ fn a_burst_allocates_what_was_given_back_before() {
     for burst in [1, 2, 4, 8, 17, 33, 40, 64, 100, 300, 1_000] {
         let small = allocations_of_a_burst(|| 0_u64, 0, burst);
         let large = allocations_of_a_burst(|| [0_u64; 40], 0, burst);
-        assert!(small <= 20 && large <= 20, "{small} and {large} for {burst} timers");
+        assert!(
+            small <= 20 && large <= 20,
+            "{small} and {large} for {burst} timers"
+        );
     }
     for (beside, burst) in [(240, 17), (1_000, 17), (1_000, 40)] {
         let count = allocations_of_a_burst(|| 0_u64, beside, burst);
@@ -183,14 +202,21 @@ fn operations_hardly_allocate() {
     let timer = timer(&clock);
     let purgatory = Purgatory::new(&timer);
     for key in 0..PENDING {
-        assert!(purgatory.try_complete_else_watch(Idle, HOUR, &[key]).is_ok());
+        assert!(
+            purgatory
+                .try_complete_else_watch(Idle, HOUR, &[key])
+                .is_ok()
+        );
     }
     let count = allocations(&clock, |round| {
         for nth in 0..8 {
             let keys = [(round + nth) % 100, 100 + nth];
             let watch = purgatory.try_complete_else_watch(Idle, MS * (1 + nth), &keys);
             if nth % 2 == 0 {
-                let _ = watch.expect("no limit").pending().map(|pending| pending.force_complete());
+                let _ = watch
+                    .expect("no limit")
+                    .pending()
+                    .map(|pending| pending.force_complete());
             }
         }
         timer.advance_clock(Duration::ZERO);
@@ -224,8 +250,14 @@ fn what_a_full_worker_refuses_leaves_nothing_behind() {
 fn with_faults_on_the_real_clock_each_entry_ends_once() {
     let program = env!("CARGO_BIN_EXE_endurance");
     let options = ["--seconds", "3", "--tick-ns", "1", "--slots", "500"];
-    let output = Command::new(program).args(options).output().expect("it can be run");
+    let output = Command::new(program)
+        .args(options)
+        .output()
+        .expect("it can be run");
     let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("clean: expired"), "{text}");
+    assert!(
+        output.status.success() && text.contains("clean: expired"),
+        "{text}"
+    );
 }

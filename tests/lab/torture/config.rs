@@ -122,8 +122,16 @@ impl Config {
             Mix::Calls => 2_000 + random.below(8_000),
             Mix::Everything => 1_000 + random.below(4_000),
         };
-        let kinds =
-            [Blocking, RunsRefused, DropsRefused, Loses, Panics, Leaves, Worker, NarrowWorker];
+        let kinds = [
+            Blocking,
+            RunsRefused,
+            DropsRefused,
+            Loses,
+            Panics,
+            Leaves,
+            Worker,
+            NarrowWorker,
+        ];
         let executing = if mix == Mix::Timers && !random.is_rare(4) || random.is_rare(3) {
             Inline
         } else {
@@ -142,13 +150,21 @@ impl Config {
             executing,
             mix,
             operations: operations / SLOWNESS,
-            ending: random.one(&[Ending::Settle, Ending::Settle, Ending::Shutdown, Ending::Drop]),
+            ending: random.one(&[
+                Ending::Settle,
+                Ending::Settle,
+                Ending::Shutdown,
+                Ending::Drop,
+            ]),
         }
     }
 
     /// Returns whether tasks may vanish without a trace: then no sleeper is sure to be woken.
     pub(crate) fn loses(&self) -> bool {
-        matches!(self.executing, Executing::Loses | Executing::Panics | Executing::DropsRefused)
+        matches!(
+            self.executing,
+            Executing::Loses | Executing::Panics | Executing::DropsRefused
+        )
     }
 
     fn tick_nanos(&self) -> u64 {
@@ -162,11 +178,17 @@ impl Config {
         let level = random.one(&[0, 0, 1, 1, 1, 2, 2, 3, 4, 5, 8]);
         let span = (size / 2).saturating_pow(level);
         let slots = random.one(&[1, 2, size / 2, size - 1, size, size + 1]);
-        let ticks = span.saturating_mul(slots).saturating_add_signed(random.one(&[0, 0, 0, 1, -1]));
+        let ticks = span
+            .saturating_mul(slots)
+            .saturating_add_signed(random.one(&[0, 0, 0, 1, -1]));
         let nanos = ticks.saturating_mul(self.tick_nanos());
         let nanos = nanos.saturating_add_signed(random.one(&[0, 0, 0, 1, -1]));
         let slot = span.saturating_mul(self.tick_nanos());
-        if random.is_rare(2) { nanos } else { nanos.saturating_sub(now % slot) }
+        if random.is_rare(2) {
+            nanos
+        } else {
+            nanos.saturating_sub(now % slot)
+        }
     }
 
     /// Returns after how many nanoseconds something is due, if it is `now` in nanoseconds.
@@ -180,10 +202,14 @@ impl Config {
             // A moment that many have in common.
             20..26 => {
                 let (length, nth) = (64 * tick, random.below(3));
-                (now / length + nth).saturating_mul(length).saturating_sub(now)
+                (now / length + nth)
+                    .saturating_mul(length)
+                    .saturating_sub(now)
             }
             26..29 => 1 + random.below(3 * tick),
-            29 => random.one(&[1_u64, 2, 1 << 31, 1 << 32, 1 << 33, 1 << 42]).saturating_mul(tick),
+            29 => random
+                .one(&[1_u64, 2, 1 << 31, 1 << 32, 1 << 33, 1 << 42])
+                .saturating_mul(tick),
             30 => u64::MAX,
             _ => (u64::MAX >> bits).saturating_sub(random.below(1000)),
         }
@@ -256,9 +282,9 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Timer {
             })
         }
         Executing::RunsRefused => builder.executor(refusing()).on_refused(Task::run),
-        Executing::DropsRefused => {
-            builder.executor(refusing()).on_refused(|task| drop_as(End::Rejected, task))
-        }
+        Executing::DropsRefused => builder
+            .executor(refusing())
+            .on_refused(|task| drop_as(End::Rejected, task)),
         Executing::Loses => builder.executor(refusing()),
         Executing::Panics => {
             let panics = sometimes(11);
@@ -275,6 +301,10 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Timer {
             .executor(Worker::bounded("worker", 3, Task::run).expect("a thread"))
             .on_refused(Task::run),
     };
-    let timer = if config.reaper { builder.start() } else { builder.build() };
+    let timer = if config.reaper {
+        builder.start()
+    } else {
+        builder.build()
+    };
     timer.expect("the options are valid")
 }

@@ -36,7 +36,12 @@ impl Hand {
 
     /// Does everything that a long-lived thread does in a round.
     pub(crate) fn work(&mut self, world: &Ref, thread: usize) {
-        let Config { operations, ending, mix, .. } = world.config;
+        let Config {
+            operations,
+            ending,
+            mix,
+            ..
+        } = world.config;
         for operation in 0..operations {
             if ending == Ending::Shutdown && thread == 0 && operation == operations / 2 {
                 world.shut_down();
@@ -88,13 +93,19 @@ impl Hand {
         // A turn inside a turn's task, but not without end.
         if depth() < 2 {
             let waits = self.random.is_rare(16);
-            world.timer.advance_clock(Duration::from_micros(if waits { 30 } else { 0 }));
+            world
+                .timer
+                .advance_clock(Duration::from_micros(if waits { 30 } else { 0 }));
         }
     }
 
     pub(crate) fn move_clock(&mut self, world: &World) {
         let Some(clock) = &world.clock else { return };
-        let next = if self.random.is_rare(4) { world.timer.next_expiration() } else { None };
+        let next = if self.random.is_rare(4) {
+            world.timer.next_expiration()
+        } else {
+            None
+        };
         match next {
             // Not into the far future all the time: then all is in the past.
             Some(next) if world.ledger.nanos(next) < world.ledger.now() + (1 << 50) => {
@@ -113,7 +124,13 @@ impl Hand {
             0..2 => drop(world.timer.snapshot()),
             2..4 => drop(world.timer.stats().to_string()),
             4..6 => drop(world.timer.next_expiration()),
-            6..8 => drop(world.timer.downgrade().upgrade().map(|timer| timer.is_empty())),
+            6..8 => drop(
+                world
+                    .timer
+                    .downgrade()
+                    .upgrade()
+                    .map(|timer| timer.is_empty()),
+            ),
             8 => drop(world.purgatory.stats()),
             9 => drop(world.keyed.len()),
             10 if world.config.ending == Ending::Shutdown && self.random.is_rare(50) => {
@@ -193,11 +210,16 @@ impl Hand {
     fn add_for_now(&mut self, world: &World) {
         let ticket = world.ledger.ticket(Kind::Timer, Arc::default());
         let entry = TimerEntry::after(Duration::ZERO, Task::new(move || ticket.fire()));
-        let Some(timeout) = self.try_add(world, entry) else { return };
+        let Some(timeout) = self.try_add(world, entry) else {
+            return;
+        };
         // As deep as `advance` goes.
         if depth() < 2 {
             (0..2).for_each(|_| _ = world.timer.advance_clock(Duration::ZERO));
-            assert!(!timeout.is_pending() || world.shut.load(SeqCst), "a turn left what was due");
+            assert!(
+                !timeout.is_pending() || world.shut.load(SeqCst),
+                "a turn left what was due"
+            );
         }
     }
 
@@ -206,7 +228,11 @@ impl Hand {
         let closure: SharedClosure = Arc::new(move |number| ledger.end_shared(number));
         let entry = TimerEntry::new(when, Task::shared(closure, number));
         if let Some(timeout) = self.try_add(world, entry) {
-            self.own.push(Handle { id: Handle::SHARED | number, timeout, bound });
+            self.own.push(Handle {
+                id: Handle::SHARED | number,
+                timeout,
+                bound,
+            });
         }
     }
 
@@ -273,7 +299,10 @@ impl Hand {
         } else if let Some(handle) = self.random.take(&mut self.own) {
             cancel(world, &handle);
             let state = (handle.timeout.is_cancelled(), handle.timeout.is_expired());
-            assert!(state.0 != state.1, "either cancelled or expired, and not {state:?}");
+            assert!(
+                state.0 != state.1,
+                "either cancelled or expired, and not {state:?}"
+            );
         }
     }
 
@@ -310,12 +339,18 @@ impl Hand {
     /// Gives another task to a timer that no other thread has.
     fn replace(&mut self, world: &World) {
         let weak = Weak::clone(&world.weak);
-        let Some(handle) = self.owned().filter(|handle| handle.id & Handle::SHARED == 0) else {
+        let Some(handle) = self
+            .owned()
+            .filter(|handle| handle.id & Handle::SHARED == 0)
+        else {
             return;
         };
         let ticket = world.ledger.ticket(Kind::Timer, Arc::clone(&handle.bound));
         let id = ticket.id;
-        match handle.timeout.replace(Task::new(move || run(ticket, &weak))) {
+        match handle
+            .timeout
+            .replace(Task::new(move || run(ticket, &weak)))
+        {
             Ok(former) => {
                 drop_as(End::Replaced, former);
                 assert_eq!(last_dropped(), handle.id, "replaced another timer's task");
@@ -347,7 +382,10 @@ fn note_moved(world: &World, handle: &Handle, was_pending: bool, least: u64) {
     if let Some(deadline) = handle.timeout.deadline().filter(|_| was_pending) {
         let deadline = world.ledger.nanos(deadline);
         // The last two nanoseconds of time are one to the timer: they never come.
-        assert!(deadline >= least.min(u64::MAX - 2), "moved to {deadline}, before {least}");
+        assert!(
+            deadline >= least.min(u64::MAX - 2),
+            "moved to {deadline}, before {least}"
+        );
         handle.bound.store(deadline, SeqCst);
     }
 }

@@ -22,7 +22,9 @@ impl Hand {
     fn own_key_step(&mut self, world: &Ref) {
         let (when, due) = self.when(world);
         let (keyed, ledger) = (&world.keyed, &world.ledger);
-        let (key, bound) = self.own_key.get_or_insert_with(|| (ledger.next_key(), Arc::default()));
+        let (key, bound) = self
+            .own_key
+            .get_or_insert_with(|| (ledger.next_key(), Arc::default()));
         let there = match self.random.below(8) {
             0..2 => {
                 *bound = Arc::new(AtomicU64::new(due));
@@ -113,7 +115,9 @@ impl Hand {
         }
         let now = world.ledger.now();
         let period = Duration::from_nanos(world.config.delay(&mut self.random, now));
-        let policy = self.random.one(&[MissedTick::Burst, MissedTick::Skip, MissedTick::Delay]);
+        let policy = self
+            .random
+            .one(&[MissedTick::Burst, MissedTick::Skip, MissedTick::Delay]);
         let overlaps = self.random.is_rare(3);
         let mut periodic = match self.random.below(4) {
             0 => Periodic::with_delay(period),
@@ -122,14 +126,19 @@ impl Hand {
         };
         if self.random.is_rare(4) {
             let jitter = world.config.delay(&mut self.random, now);
-            periodic = periodic.jitter(Duration::from_nanos(jitter)).first_after(Duration::ZERO);
+            periodic = periodic
+                .jitter(Duration::from_nanos(jitter))
+                .first_after(Duration::ZERO);
         }
         // Dropped with the series, however it ends.
         let ticket = world.ledger.ticket(Kind::Series, Arc::default());
         let (weak, busy) = (Weak::clone(&world.weak), AtomicBool::new(false));
         let started = periodic.start(&world.timer, move |run| {
             let due = run.due().map(|due| ticket.ledger.nanos(due));
-            assert!(due.is_some_and(|due| due <= ticket.ledger.now()), "a run is early: {due:?}");
+            assert!(
+                due.is_some_and(|due| due <= ticket.ledger.now()),
+                "a run is early: {due:?}"
+            );
             assert!(!busy.swap(true, SeqCst) || overlaps, "runs overlap");
             let is_last = weak.upgrade().is_none_or(|world| world.calm.load(SeqCst));
             if is_last || run.number() >= RUNS {

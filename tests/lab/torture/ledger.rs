@@ -111,7 +111,10 @@ impl Ledger {
     }
 
     pub(crate) fn nanos(&self, instant: Instant) -> u64 {
-        instant.saturating_duration_since(self.start).as_nanos().min(u128::from(u64::MAX)) as u64
+        instant
+            .saturating_duration_since(self.start)
+            .as_nanos()
+            .min(u128::from(u64::MAX)) as u64
     }
 
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
@@ -122,7 +125,13 @@ impl Ledger {
     pub(crate) fn ticket(self: &Arc<Self>, kind: Kind, bound: Arc<AtomicU64>) -> Ticket {
         self.made[kind as usize].fetch_add(1, SeqCst);
         let id = self.next_id.fetch_add(1, SeqCst);
-        Ticket { ledger: Arc::clone(self), id, kind, bound, done: false }
+        Ticket {
+            ledger: Arc::clone(self),
+            id,
+            kind,
+            bound,
+            done: false,
+        }
     }
 
     /// Returns a key that no other thread has.
@@ -141,7 +150,10 @@ impl Ledger {
     /// Returns the number of tickets that have not ended.
     pub(crate) fn open(&self, kind: Kind) -> u64 {
         // The ends first: a ticket is made before it ends.
-        let ended: u64 = self.ends[kind as usize].iter().map(|count| count.load(SeqCst)).sum();
+        let ended: u64 = self.ends[kind as usize]
+            .iter()
+            .map(|count| count.load(SeqCst))
+            .sum();
         self.made(kind) - ended
     }
 
@@ -153,7 +165,10 @@ impl Ledger {
     /// Returns the number of tickets that vanished. A series drops its task however it ends.
     pub(crate) fn unexplained(&self) -> u64 {
         let kinds = [Kind::Timer, Kind::Keyed, Kind::Operation];
-        kinds.iter().map(|kind| self.ended(*kind, End::Unexplained)).sum()
+        kinds
+            .iter()
+            .map(|kind| self.ended(*kind, End::Unexplained))
+            .sum()
     }
 
     /// Returns how many tickets of whatever kind met each end.
@@ -191,7 +206,12 @@ impl Ledger {
 impl Ticket {
     pub(crate) fn check_not_early(&self) {
         let (now, bound) = (self.ledger.now(), self.bound.load(SeqCst));
-        assert!(now >= bound, "{:?} {} is early: {now} is before {bound}", self.kind, self.id);
+        assert!(
+            now >= bound,
+            "{:?} {} is early: {now} is before {bound}",
+            self.kind,
+            self.id
+        );
     }
 
     pub(crate) fn fire(self) {
@@ -243,7 +263,12 @@ pub(crate) fn watch(config: &Config, ledger: &Arc<Ledger>, timer: WeakTimer) {
         thread::spawn(look_on);
     });
     let (config, ledger) = (config.clone(), Arc::clone(ledger));
-    *ROUND.lock().unwrap() = Some(Round { config, ledger, timer, began: Instant::now() });
+    *ROUND.lock().unwrap() = Some(Round {
+        config,
+        ledger,
+        timer,
+        began: Instant::now(),
+    });
 }
 
 /// Notes that the round is over.
@@ -287,7 +312,10 @@ fn fail(what: &str) -> ! {
     print(&format!("\ntorture: {what}"));
     // Tried only: the thread that fails may hold it.
     if let Ok(Some(round)) = ROUND.try_lock().as_deref() {
-        print(&format!("repeat it with TICKWHEEL_TORTURE_SEED={}", round.config.seed));
+        print(&format!(
+            "repeat it with TICKWHEEL_TORTURE_SEED={}",
+            round.config.seed
+        ));
         print(&format!("{:#?}\n{}", round.config, round.ledger.text()));
         // The timer may hang: then so does who asks it, and no one waits for that.
         let timer = round.timer.clone();

@@ -32,7 +32,11 @@ use world::{Handle, Ref, World, settle, wait_until};
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number")),
+    )
 }
 
 /// Where the threads of the test meet.
@@ -57,7 +61,12 @@ impl Meeting {
             if self.over.load(SeqCst) {
                 return;
             }
-            let world = self.current.lock().unwrap().clone().expect("a round has begun");
+            let world = self
+                .current
+                .lock()
+                .unwrap()
+                .clone()
+                .expect("a round has begun");
             self.all.wait();
             work(world);
             self.all.wait();
@@ -80,7 +89,9 @@ impl Meeting {
             let (weak, advances) = (Weak::clone(&world.weak), world.config.advancer);
             drop(world);
             while advances && !self.stop.load(SeqCst) {
-                let Some(world) = Ref::upgrade(&weak) else { break };
+                let Some(world) = Ref::upgrade(&weak) else {
+                    break;
+                };
                 world.timer.advance_clock(Duration::from_micros(100));
             }
         });
@@ -93,7 +104,11 @@ impl Meeting {
         let timeout = &handle.timeout;
         assert!(!timeout.is_pending() && timeout.deadline().is_none());
         assert!(!timeout.touch(Duration::MAX) && !timeout.reschedule(Duration::ZERO));
-        assert!(timeout.replace(Task::new(|| panic!("of a timer that is gone"))).is_err());
+        assert!(
+            timeout
+                .replace(Task::new(|| panic!("of a timer that is gone")))
+                .is_err()
+        );
         assert!(!timeout.cancel().is_cancelled());
     }
 
@@ -136,9 +151,18 @@ impl Meeting {
 /// Fails if many rounds have not met each end. One round in 20 has an executor's rejections; of the
 /// other ends the rarest come in one of four. So chance fails it once in 10^9 runs.
 fn check_ends(rounds: u64, ends: &[u64; ENDS]) {
-    let comes_within = |end| if end == End::Rejected as usize { 500 } else { 100 };
+    let comes_within = |end| {
+        if end == End::Rejected as usize {
+            500
+        } else {
+            100
+        }
+    };
     let is_tried = |end: usize| ends[end] > 0 || rounds < comes_within(end);
-    assert!((0..ENDS).all(is_tried), "not all of it was tried, as in `End`: {ends:?}");
+    assert!(
+        (0..ENDS).all(is_tried),
+        "not all of it was tried, as in `End`: {ends:?}"
+    );
 }
 
 #[test]
@@ -154,7 +178,9 @@ fn everything_at_once_ends_as_promised() {
         graves: Mutex::default(),
     };
     // Other rounds each time, but for what is repeated.
-    let first = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    let first = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("after 1970");
     let first = first.as_nanos() as u64;
     let (start, mut told, mut ends) = (Instant::now(), 0, [0; ENDS]);
     std::thread::scope(|scope| {
@@ -170,7 +196,11 @@ fn everything_at_once_ends_as_promised() {
             if passed.as_secs() / 10 > told || passed >= seconds {
                 told = passed.as_secs() / 10;
                 let steps = PROGRESS.load(SeqCst);
-                println!("{:>6} s: {} rounds, {steps} steps", passed.as_secs(), round + 1);
+                println!(
+                    "{:>6} s: {} rounds, {steps} steps",
+                    passed.as_secs(),
+                    round + 1
+                );
             }
             if passed >= seconds {
                 println!("ends, as in `End`: {ends:?}");

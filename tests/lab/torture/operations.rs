@@ -30,7 +30,9 @@ pub(crate) struct Operation {
 
 impl Operation {
     fn new(world: &World, random: &mut Random, due: u64) -> Self {
-        let ticket = world.ledger.ticket(Kind::Operation, Arc::new(AtomicU64::new(due)));
+        let ticket = world
+            .ledger
+            .ticket(Kind::Operation, Arc::new(AtomicU64::new(due)));
         let id = ticket.id;
         Operation {
             id,
@@ -48,7 +50,10 @@ impl Operation {
 
 impl DelayedOperation for Operation {
     fn try_complete(&mut self) -> bool {
-        assert!(!self.completed && self.ticket.is_some(), "checked after its end");
+        assert!(
+            !self.completed && self.ticket.is_some(),
+            "checked after its end"
+        );
         self.checks += 1;
         self.checking = true;
         // Once: it may trigger a key of its own, and would be checked again each time.
@@ -61,13 +66,19 @@ impl DelayedOperation for Operation {
     }
 
     fn on_complete(&mut self) {
-        assert!(!self.completed && self.ticket.is_some(), "completed after its end");
+        assert!(
+            !self.completed && self.ticket.is_some(),
+            "completed after its end"
+        );
         self.completed = true;
         act(&self.weak, self.id);
     }
 
     fn on_expiration(&mut self) {
-        assert!(self.completed && !self.expired, "expired once, and after it was completed");
+        assert!(
+            self.completed && !self.expired,
+            "expired once, and after it was completed"
+        );
         self.expired = true;
         self.ticket.iter().for_each(Ticket::check_not_early);
     }
@@ -82,7 +93,11 @@ impl DelayedOperation for Operation {
 
 impl Drop for Operation {
     fn drop(&mut self) {
-        let end = if self.completed { End::Fired } else { End::Panicked };
+        let end = if self.completed {
+            End::Fired
+        } else {
+            End::Panicked
+        };
         if let Some(ticket) = self.ticket.take_if(|_| self.completed || self.checking) {
             ticket.end(end);
         }
@@ -110,9 +125,16 @@ impl Hand {
         match self.random.below(16) {
             0..6 => self.watch(world),
             6..9 => drop(purgatory.check_and_complete(&key)),
-            9 => self.keys().iter().for_each(|key| _ = purgatory.check_and_complete(key)),
+            9 => self
+                .keys()
+                .iter()
+                .for_each(|key| _ = purgatory.check_and_complete(key)),
             10 => drop_as(End::Cancelled, purgatory.cancel_for_key(&key)),
-            11 => drop((purgatory.stats().watched, purgatory.len(), purgatory.watched_for(&key))),
+            11 => drop((
+                purgatory.stats().watched,
+                purgatory.len(),
+                purgatory.watched_for(&key),
+            )),
             12 => self.trigger_waits(world),
             _ => self.end_one(world),
         }
@@ -121,7 +143,10 @@ impl Hand {
     fn watch(&mut self, world: &Ref) {
         let ((when, due), keys) = (self.when(world), self.keys());
         let operation = Operation::new(world, &mut self.random, due);
-        match world.purgatory.try_complete_else_watch(operation, when, &keys) {
+        match world
+            .purgatory
+            .try_complete_else_watch(operation, when, &keys)
+        {
             Ok(Watch::Completed) => {}
             Ok(Watch::Pending(pending)) => {
                 let mut pendings = world.pendings.lock().unwrap();
@@ -207,19 +232,26 @@ impl Sleeping {
             }),
             Waiting::Interval(interval) => interval.poll_tick(context).map(|tick| match tick {
                 Ok(due) => {
-                    assert!(world.ledger.nanos(due) <= world.ledger.now(), "a tick is early");
+                    assert!(
+                        world.ledger.nanos(due) <= world.ledger.now(),
+                        "a tick is early"
+                    );
                     false
                 }
                 Err(error) => check_error(world, error),
             }),
-            Waiting::Wait(wait) => {
-                Pin::new(wait).poll(context).map(|waited| waited == Waited::Expired)
-            }
+            Waiting::Wait(wait) => Pin::new(wait)
+                .poll(context)
+                .map(|waited| waited == Waited::Expired),
         };
         self.waits = ended.is_pending();
         if let Poll::Ready(true) = ended {
             let now = world.ledger.now();
-            assert!(now >= self.due, "a future is early: {now} is before {}", self.due);
+            assert!(
+                now >= self.due,
+                "a future is early: {now} is before {}",
+                self.due
+            );
         }
         ended.is_ready()
     }
@@ -290,8 +322,18 @@ impl Hand {
         };
         // Its ticks check that they are not early, and who knows when the next one is.
         let ticks = matches!(future, Waiting::Interval(_));
-        let (due, latest) = if ticks { (0, u64::MAX) } else { (due, latest(world, when, due)) };
-        self.asleep.push(Sleeping { future, due, latest, woken: Arc::default(), waits: false });
+        let (due, latest) = if ticks {
+            (0, u64::MAX)
+        } else {
+            (due, latest(world, when, due))
+        };
+        self.asleep.push(Sleeping {
+            future,
+            due,
+            latest,
+            woken: Arc::default(),
+            waits: false,
+        });
     }
 
     /// Returns a future under a time limit: ready after some polls, or never.
@@ -299,14 +341,20 @@ impl Hand {
         let mut polls = self.random.one(&[1, 2, 4, u64::MAX]);
         std::future::poll_fn(move |_| {
             polls -= 1;
-            if polls == 0 { Poll::Ready(()) } else { Poll::Pending }
+            if polls == 0 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         })
     }
 
     fn reset(&mut self, world: &World, nth: usize) {
         let (when, due) = self.when(world);
         let sleeping = &mut self.asleep[nth];
-        let Waiting::Sleep(sleep) = &mut sleeping.future else { return };
+        let Waiting::Sleep(sleep) = &mut sleeping.future else {
+            return;
+        };
         sleep.reset(when);
         (sleeping.due, sleeping.latest) = (due, latest(world, when, due));
         // Its waker may have been used up.

@@ -94,7 +94,10 @@ impl World {
             When::Never => (true, None),
             When::After(delay) => panic!("returned with a delay of {delay:?}"),
         });
-        assert!(whens.is_sorted(), "what shutdown returns is ordered by deadline");
+        assert!(
+            whens.is_sorted(),
+            "what shutdown returns is ordered by deadline"
+        );
         drop_as(End::Returned, entries);
     }
 }
@@ -173,7 +176,9 @@ pub(crate) fn act(weak: &Weak<World>, id: u64) {
     if !random.is_rare(4) || depth() >= 3 {
         return;
     }
-    let Some(world) = Ref::upgrade(weak) else { return };
+    let Some(world) = Ref::upgrade(weak) else {
+        return;
+    };
     if world.config.mix == crate::config::Mix::Timers {
         return;
     }
@@ -200,7 +205,11 @@ pub(crate) fn wait_until(mut holds: impl FnMut() -> bool) {
 pub(crate) fn settle(world: &World) {
     world.calm.store(true, SeqCst);
     wait_until(|| world.calls.load(SeqCst) == 0);
-    world.kept.lock().unwrap().append(&mut world.pile.lock().unwrap());
+    world
+        .kept
+        .lock()
+        .unwrap()
+        .append(&mut world.pile.lock().unwrap());
     if world.config.ending == Ending::Settle {
         everything_due_expires(world);
         if let Some(clock) = &world.clock {
@@ -229,7 +238,10 @@ fn handles(world: &World) -> Vec<Arc<Handle>> {
 /// call is needed.
 fn everything_due_expires(world: &World) {
     // The last two nanoseconds of time never come: the deadline of what is never due is there.
-    let (now, tick) = (world.ledger.now().min(u64::MAX - 2), world.config.tick.as_nanos() as u64);
+    let (now, tick) = (
+        world.ledger.now().min(u64::MAX - 2),
+        world.config.tick.as_nanos() as u64,
+    );
     // What falls due within a tick expires at its end.
     let is_due = |deadline: Option<Instant>| {
         deadline.is_some_and(|deadline| world.ledger.nanos(deadline).saturating_add(tick) <= now)
@@ -238,18 +250,30 @@ fn everything_due_expires(world: &World) {
         world.timer.advance_clock(Duration::ZERO);
         for handle in handles(world) {
             let deadline = handle.timeout.deadline();
-            assert!(!is_due(deadline), "it is {now:?}, {deadline:?} has passed, and it is pending");
+            assert!(
+                !is_due(deadline),
+                "it is {now:?}, {deadline:?} has passed, and it is pending"
+            );
         }
     }
     let handles = handles(world);
-    wait_until(|| !handles.iter().any(|handle| is_due(handle.timeout.deadline())));
+    wait_until(|| {
+        !handles
+            .iter()
+            .any(|handle| is_due(handle.timeout.deadline()))
+    });
     // A key that was extended is filed anew when its former deadline comes. One is not enough.
     wait_until(|| {
         world.timer.advance_clock(Duration::ZERO);
         let due = |key| is_due(world.keyed.deadline(&key));
         world.config.loses() || !(0..KEYS as u32).any(due)
     });
-    assert!(world.timer.next_expiration().is_none_or(|next| world.ledger.nanos(next) >= now));
+    assert!(
+        world
+            .timer
+            .next_expiration()
+            .is_none_or(|next| world.ledger.nanos(next) >= now)
+    );
 }
 
 /// Checks that no wake-up is lost.
@@ -268,9 +292,16 @@ fn everybody_is_woken(world: &World) {
 
 /// Checks that all permits come back: as many as the limit allows can be added again, and no more.
 fn limit_is_whole(world: &World) {
-    let Some(max_pending) = world.config.max_pending else { return };
-    handles(world).iter().for_each(|handle| cancel(world, handle));
-    drop_as(End::Guarded, std::mem::take(&mut *world.asleep.lock().unwrap()));
+    let Some(max_pending) = world.config.max_pending else {
+        return;
+    };
+    handles(world)
+        .iter()
+        .for_each(|handle| cancel(world, handle));
+    drop_as(
+        End::Guarded,
+        std::mem::take(&mut *world.asleep.lock().unwrap()),
+    );
     drop_as(End::Cancelled, world.keyed.cancel_all());
     drop_as(End::Returned, world.purgatory.shutdown());
     drop(world.waits.shutdown());
@@ -278,7 +309,10 @@ fn limit_is_whole(world: &World) {
     // Again, because those whose handles nobody has may expire meanwhile.
     wait_until(|| {
         loop {
-            match world.timer.add(TimerEntry::after(Duration::MAX, Task::new(|| ()))) {
+            match world
+                .timer
+                .add(TimerEntry::after(Duration::MAX, Task::new(|| ())))
+            {
                 Ok(timeout) => added.push(timeout.cancel_on_drop()),
                 Err(AddError::Full(_)) => break,
                 Err(error) => panic!("{error}"),
@@ -303,22 +337,41 @@ fn check_stats(world: &World) {
     drop(world.waits.shutdown());
     let stats = world.timer.stats();
     assert_eq!(stats.pending, 0, "after a shutdown");
-    assert_eq!(stats.added, stats.expired + stats.cancelled + stats.returned, "{stats}");
+    assert_eq!(
+        stats.added,
+        stats.expired + stats.cancelled + stats.returned,
+        "{stats}"
+    );
     assert_eq!(stats.lateness.count(), stats.expired);
-    assert!(handles(world).iter().all(|handle| !handle.timeout.is_pending()));
+    assert!(
+        handles(world)
+            .iter()
+            .all(|handle| !handle.timeout.is_pending())
+    );
     // A worker may still be at it.
     wait_until(|| world.ledger.open(Kind::Timer) == 0);
     let ledger = &world.ledger;
     let lost = stats.refused + stats.panicked;
     let unexplained = ledger.unexplained();
-    assert!(unexplained == 0 || world.config.loses() && unexplained <= lost, "{}", ledger.text());
+    assert!(
+        unexplained == 0 || world.config.loses() && unexplained <= lost,
+        "{}",
+        ledger.text()
+    );
     // Otherwise others add timers as well; and a task that shares its closure has no ticket.
     if world.config.mix == Mix::Timers && world.config.max_pending.is_none() {
         let ended = |end| ledger.ended(Kind::Timer, end);
         let gone = ended(End::Fired) + ended(End::Rejected) + unexplained;
-        assert!(gone <= stats.expired, "{gone} ran, {} expired", stats.expired);
+        assert!(
+            gone <= stats.expired,
+            "{gone} ran, {} expired",
+            stats.expired
+        );
         assert!(ended(End::Cancelled) + ended(End::Guarded) <= stats.cancelled);
         let added = ledger.made(Kind::Timer) - ended(End::Refused) - ended(End::Replaced);
-        assert!(added <= stats.added && stats.added - added <= ledger.shared(), "{stats}");
+        assert!(
+            added <= stats.added && stats.added - added <= ledger.shared(),
+            "{stats}"
+        );
     }
 }

@@ -27,12 +27,19 @@ impl Contender for TokioDelayQueue {
     type Handle = Key;
 
     fn new() -> Self {
-        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build();
         let runtime = runtime.expect("a runtime");
         let guard = runtime.enter();
         let (queue, start) = (DelayQueue::new(), time::Instant::now());
         drop(guard);
-        TokioDelayQueue { queue, start, runtime }
+        TokioDelayQueue {
+            queue,
+            start,
+            runtime,
+        }
     }
 
     fn deadline(&self, at_ms: u64) -> time::Instant {
@@ -106,7 +113,10 @@ impl Contender for HashWheel {
     type Handle = u64;
 
     fn new() -> Self {
-        HashWheel { wheel: QuadWheelWithOverflow::new(), next_id: 0 }
+        HashWheel {
+            wheel: QuadWheelWithOverflow::new(),
+            next_id: 0,
+        }
     }
 
     /// Returns a delay, counted from the wheel's present, which is 0 whenever something is added
@@ -118,7 +128,9 @@ impl Contender for HashWheel {
     fn add(&mut self, delay: Duration, task: u64) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.wheel.insert(Entry { id, task, delay }).expect("the delay is not zero");
+        self.wheel
+            .insert(Entry { id, task, delay })
+            .expect("the delay is not zero");
         id
     }
 
@@ -149,7 +161,10 @@ impl Contender for Nexus {
 
     fn new() -> Self {
         let start = Instant::now();
-        Nexus { start, wheel: Wheel::unbounded(4096, start) }
+        Nexus {
+            start,
+            wheel: Wheel::unbounded(4096, start),
+        }
     }
 
     fn deadline(&self, at_ms: u64) -> Instant {

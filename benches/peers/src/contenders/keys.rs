@@ -33,7 +33,11 @@ impl Keyed for KeyedTimer {
             black_box((key, task));
         };
         let keyed = tickwheel::keyed::KeyedTimer::new(&timer, expired);
-        KeyedTimer { timer, keyed, start: Instant::now() }
+        KeyedTimer {
+            timer,
+            keyed,
+            start: Instant::now(),
+        }
     }
 
     fn deadline(&self, after: Duration) -> Instant {
@@ -68,7 +72,11 @@ impl Keyed for QueueAndMap {
     type Runner = Tokio;
 
     fn new() -> Self {
-        QueueAndMap { queue: DelayQueue::new(), map: HashMap::new(), start: time::Instant::now() }
+        QueueAndMap {
+            queue: DelayQueue::new(),
+            map: HashMap::new(),
+            start: time::Instant::now(),
+        }
     }
 
     fn deadline(&self, after: Duration) -> time::Instant {
@@ -91,7 +99,9 @@ impl Keyed for QueueAndMap {
 
     fn touch(&mut self, key: u64, deadline: time::Instant) -> bool {
         let found = self.map.get(&key);
-        found.map(|(_, timer)| self.queue.reset_at(timer, deadline)).is_some()
+        found
+            .map(|(_, timer)| self.queue.reset_at(timer, deadline))
+            .is_some()
     }
 
     fn cancel(&mut self, key: u64) -> Option<u64> {
@@ -131,7 +141,10 @@ impl Keyed for SleepingTasks {
     type Runner = Tokio;
 
     fn new() -> Self {
-        SleepingTasks { map: Arc::default(), start: time::Instant::now() }
+        SleepingTasks {
+            map: Arc::default(),
+            start: time::Instant::now(),
+        }
     }
 
     fn deadline(&self, after: Duration) -> time::Instant {
@@ -139,7 +152,10 @@ impl Keyed for SleepingTasks {
     }
 
     fn schedule(&mut self, key: u64, deadline: time::Instant, task: u64) -> bool {
-        let slot = Slot { task, sleeping: self.spawn(key, deadline) };
+        let slot = Slot {
+            task,
+            sleeping: self.spawn(key, deadline),
+        };
         match self.map.entry(key) {
             dashmap::Entry::Vacant(vacant) => {
                 vacant.insert(slot);
@@ -153,7 +169,9 @@ impl Keyed for SleepingTasks {
     }
 
     fn touch(&mut self, key: u64, deadline: time::Instant) -> bool {
-        let Some(mut slot) = self.map.get_mut(&key) else { return false };
+        let Some(mut slot) = self.map.get_mut(&key) else {
+            return false;
+        };
         let sleeping = self.spawn(key, deadline);
         mem::replace(&mut slot.sleeping, sleeping).abort();
         true

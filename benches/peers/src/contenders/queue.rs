@@ -28,7 +28,12 @@ impl Contender for KeyedQueue {
 
     fn new() -> Self {
         let clock = ManualClock::new();
-        KeyedQueue { queue: queue(clock.clone()), start: clock.now(), clock, next: 0 }
+        KeyedQueue {
+            queue: queue(clock.clone()),
+            start: clock.now(),
+            clock,
+            next: 0,
+        }
     }
 
     fn deadline(&self, at_ms: u64) -> Instant {
@@ -74,7 +79,10 @@ impl Keyed for OnSystemClock {
     type Runner = Threads;
 
     fn new() -> Self {
-        OnSystemClock { queue: queue(SystemClock), start: Instant::now() }
+        OnSystemClock {
+            queue: queue(SystemClock),
+            start: Instant::now(),
+        }
     }
 
     fn deadline(&self, after: Duration) -> Instant {

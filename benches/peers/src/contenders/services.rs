@@ -217,7 +217,11 @@ impl<Q: DeadlineQueue> Driven for DrivenQueue<Q> {
 
     fn start(origin: Instant, run: impl Fn(u64) + Send + Sync + 'static) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let inner = Arc::new(Inner { origin, state, changed });
+        let inner = Arc::new(Inner {
+            origin,
+            state,
+            changed,
+        });
         let driven = Arc::clone(&inner);
         let thread = Some(thread::spawn(move || driven.drive(run)));
         DrivenQueue { inner, thread }

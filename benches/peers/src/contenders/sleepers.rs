@@ -14,7 +14,10 @@ impl Sleeper for Timer {
     const THREAD: &'static str = "sleeps";
 
     fn new() -> Self {
-        Timer::builder().name(Self::THREAD).start().expect("a thread")
+        Timer::builder()
+            .name(Self::THREAD)
+            .start()
+            .expect("a thread")
     }
 
     fn sleep(&self, delay: Duration) -> impl Future {
@@ -58,7 +61,10 @@ impl<const ALTERNATIVE: bool> TaskSleeper for TokioSleep<ALTERNATIVE> {
 
     fn runtime(workers: usize) -> Runtime {
         let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(workers).thread_name(Self::THREAD).enable_time();
+        builder
+            .worker_threads(workers)
+            .thread_name(Self::THREAD)
+            .enable_time();
         #[cfg(tokio_unstable)]
         if ALTERNATIVE {
             builder.enable_alt_timer();
@@ -82,7 +88,9 @@ impl Sleeper for Compio {
     }
 
     fn within<R>(&self, work: impl FnOnce() -> R) -> R {
-        compio::runtime::Runtime::new().expect("a runtime").block_on(async { work() })
+        compio::runtime::Runtime::new()
+            .expect("a runtime")
+            .block_on(async { work() })
     }
 }
 

@@ -30,7 +30,9 @@ impl Executor<u64> for Count {
     }
 
     fn execute_batch(&self, batch: &mut Batch<'_, u64>) {
-        self.0.count.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.0
+            .count
+            .fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.0.sum.fetch_add(batch.sum::<u64>(), Ordering::Relaxed);
     }
 }
@@ -53,7 +55,12 @@ impl Contender for Tickwheel {
             .executor(Count(Arc::clone(&expired)))
             .build()
             .expect("the options are valid");
-        Tickwheel { start: clock.now(), clock, timer, expired }
+        Tickwheel {
+            start: clock.now(),
+            clock,
+            timer,
+            expired,
+        }
     }
 
     fn deadline(&self, at_ms: u64) -> Instant {
@@ -61,7 +68,9 @@ impl Contender for Tickwheel {
     }
 
     fn add(&mut self, deadline: Instant, task: u64) -> Timeout<u64> {
-        self.timer.add(TimerEntry::at(deadline, task)).expect("there is no limit")
+        self.timer
+            .add(TimerEntry::at(deadline, task))
+            .expect("there is no limit")
     }
 
     fn cancel(&mut self, handle: Timeout<u64>) -> bool {

@@ -66,7 +66,10 @@ struct Options {
 impl Options {
     /// Returns a statement on the tables in the schema that was said.
     fn sql(&self, sql: &str) -> String {
-        sql.replace("tickwheel.", &format!("\"{}\".", self.schema.replace('"', "\"\"")))
+        sql.replace(
+            "tickwheel.",
+            &format!("\"{}\".", self.schema.replace('"', "\"\"")),
+        )
     }
 
     /// Returns what is to be listed.
@@ -78,8 +81,14 @@ impl Options {
 
     /// Returns which of the timers that are due next are to be listed.
     fn search_next(&self) -> Search {
-        let search = if self.running { self.search().running(true) } else { self.search() };
-        let Some(within) = self.within else { return search };
+        let search = if self.running {
+            self.search().running(true)
+        } else {
+            self.search()
+        };
+        let Some(within) = self.within else {
+            return search;
+        };
         let end = StoreTime::from(SystemTime::now()).plus(Duration::from_secs(within));
         search.between(StoreTime::MIN.into()..end.into())
     }
@@ -91,7 +100,9 @@ impl Options {
 
     /// Returns which of the dead timers are to be listed.
     fn search_dead(&self) -> Search {
-        let Some(since) = self.since else { return self.search() };
+        let Some(since) = self.since else {
+            return self.search();
+        };
         let start = StoreTime::from(SystemTime::now()).minus(Duration::from_secs(since));
         self.search().between(start.into()..StoreTime::MAX.into())
     }
@@ -141,7 +152,9 @@ async fn connect(
         return Ok(client);
     }
     let (client, connection) = server.connect(NoTls).await.map_err(|error| {
-        let told = error.source().map_or_else(String::new, <dyn Error>::to_string);
+        let told = error
+            .source()
+            .map_or_else(String::new, <dyn Error>::to_string);
         match told.contains("no encryption") {
             true => format!("{told}: add sslmode=require").into(),
             false => Box::<dyn Error>::from(error),
@@ -153,7 +166,9 @@ async fn connect(
 
 /// Opens a primary, unless that would make the namespace or change the tables.
 async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), Box<dyn Error>> {
-    let Options { namespace, schema, .. } = options;
+    let Options {
+        namespace, schema, ..
+    } = options;
     let tls = tls(server)?;
     let client = connect(server, tls.clone()).await?;
     let sql = options.sql("SELECT version FROM tickwheel.version");
@@ -178,14 +193,18 @@ async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), 
         let told = format!("there is no namespace {namespace:?} on {hosts:?}, but {names:?}");
         return Err(told.into());
     }
-    let builder = Durable::postgres(server.clone()).namespace(namespace).schema(schema);
+    let builder = Durable::postgres(server.clone())
+        .namespace(namespace)
+        .schema(schema);
     let builder = tls.into_iter().fold(builder, DurableBuilder::tls);
     Ok((client, builder.store().open().await?))
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Err(error) = look(&Options::parse()).await else { return ExitCode::SUCCESS };
+    let Err(error) = look(&Options::parse()).await else {
+        return ExitCode::SUCCESS;
+    };
     let causes = std::iter::successors(error.source(), |cause| (*cause).source());
     let causes: String = causes.map(|cause| format!(": {cause}")).collect();
     eprintln!("{error}{causes}");
@@ -201,7 +220,11 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
         None => {}
         Some(Target::File(path)) => {
             let file = Durable::sqlite(path).store();
-            let file = if options.writes() { file } else { file.read_only() };
+            let file = if options.writes() {
+                file
+            } else {
+                file.read_only()
+            };
             let file = file.open().await.map_err(|error| match error.to_string() {
                 told if told.contains("has the file open") => {
                     format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`")
@@ -246,15 +269,25 @@ async fn list(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error
         let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
         println!("paused: {which}, for {} s", until.since(now).as_secs());
     }
-    println!("\nwhat is due next: {}", if next.is_empty() { "nothing" } else { "" });
+    println!(
+        "\nwhat is due next: {}",
+        if next.is_empty() { "nothing" } else { "" }
+    );
     for timer in next {
         let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
         let when = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
-        let state = if timer.running { "a handler has it" } else { "" };
+        let state = if timer.running {
+            "a handler has it"
+        } else {
+            ""
+        };
         let (id, attempts) = (timer.id, timer.attempts);
         println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
     }
-    println!("\ndead timers, the oldest first: {}", if dead.is_empty() { "none" } else { "" });
+    println!(
+        "\ndead timers, the oldest first: {}",
+        if dead.is_empty() { "none" } else { "" }
+    );
     for timer in dead {
         let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
         let since = now.since(timer.died).as_secs();
@@ -283,9 +316,14 @@ async fn requeue_tag(store: &impl Store, tag: &str) -> Result<(), Box<dyn Error>
     let mut all = 0;
     // What dies again meanwhile has died later.
     let before = store.after_the_dead().await?;
-    let scope = Scope { tag: Some(tag.to_owned()), id: None };
+    let scope = Scope {
+        tag: Some(tag.to_owned()),
+        id: None,
+    };
     loop {
-        let step = store.bulk(scope.clone(), Bulk::Requeue(before), PAGE).await?;
+        let step = store
+            .bulk(scope.clone(), Bulk::Requeue(before), PAGE)
+            .await?;
         all += step.count;
         match step.more {
             None => break,
@@ -294,7 +332,9 @@ async fn requeue_tag(store: &impl Store, tag: &str) -> Result<(), Box<dyn Error>
         }
     }
     if all == 0 {
-        return Err("none of that tag was requeued: none is dead, or their keys have timers".into());
+        return Err(
+            "none of that tag was requeued: none is dead, or their keys have timers".into(),
+        );
     }
     println!("requeued {all}");
     Ok(())
@@ -315,9 +355,13 @@ async fn owners(
     );
     println!("{:>20}  slots  latest epoch  lease, s", "owner");
     for row in client.query_typed(&options.sql(&sql), &[]).await? {
-        let owner = row.get::<_, Option<i64>>(0).map_or("nobody".to_owned(), |id| id.to_string());
+        let owner = row
+            .get::<_, Option<i64>>(0)
+            .map_or("nobody".to_owned(), |id| id.to_string());
         let lease = row.get::<_, Option<i64>>(3);
-        let lease = lease.map_or("none".to_owned(), |left| format!("{:.1}", left as f64 / 1e6));
+        let lease = lease.map_or("none".to_owned(), |left| {
+            format!("{:.1}", left as f64 / 1e6)
+        });
         let (slots, epoch) = (row.get::<_, i64>(1), row.get::<_, i64>(2));
         println!("{owner:>20}  {slots:5}  {epoch:12}  {lease:>8}");
     }
@@ -327,9 +371,19 @@ async fn owners(
 async fn histogram(store: &impl Store, ahead: u64) -> Result<(), Box<dyn Error>> {
     let now = StoreTime::from(SystemTime::now());
     let width = Duration::from_secs(ahead.max(1)) / BARS;
-    let past = Bars { from: StoreTime::MIN, width: now.since(StoreTime::MIN), count: 1 };
+    let past = Bars {
+        from: StoreTime::MIN,
+        width: now.since(StoreTime::MIN),
+        count: 1,
+    };
     let overdue: u64 = store.histogram(past).await?.iter().sum();
-    let bars = store.histogram(Bars { from: now, width, count: BARS }).await?;
+    let bars = store
+        .histogram(Bars {
+            from: now,
+            width,
+            count: BARS,
+        })
+        .await?;
     println!("\noverdue, or in a handler's hands: {overdue}");
     let most = bars.iter().copied().max().unwrap_or(0).max(1);
     for (bar, count) in bars.iter().enumerate() {

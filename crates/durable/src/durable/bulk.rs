@@ -26,7 +26,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
     pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
-        self.steps(Some(tag), Bulk::Touch(self.resolve(when), FIRST)).await
+        self.steps(Some(tag), Bulk::Touch(self.resolve(when), FIRST))
+            .await
     }
 
     /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
@@ -45,7 +46,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Requeue(self.store().after_the_dead().await?)).await
+        self.steps(tag, Bulk::Requeue(self.store().after_the_dead().await?))
+            .await
     }
 
     /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
@@ -54,7 +56,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Delete(self.store().after_the_dead().await?)).await
+        self.steps(tag, Bulk::Delete(self.store().after_the_dead().await?))
+            .await
     }
 
     /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
@@ -69,7 +72,9 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel): to ask again is harmless.
     pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
-        self.hold(tag, Some(self.resolve(until).marked())).await.map(drop)
+        self.hold(tag, Some(self.resolve(until).marked()))
+            .await
+            .map(drop)
     }
 
     /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
@@ -105,10 +110,18 @@ impl<S: Store> Durable<S> {
     async fn steps(&self, tag: Option<&str>, mut bulk: Bulk) -> Result<u64, Error> {
         tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
-        let Node { store, counters, timer, .. } = &*self.inner.node;
+        let Node {
+            store,
+            counters,
+            timer,
+            ..
+        } = &*self.inner.node;
         let (mut all, mut pauses) = (0, looks());
         loop {
-            let scope = Scope { tag: tag.map(str::to_owned), id: None };
+            let scope = Scope {
+                tag: tag.map(str::to_owned),
+                id: None,
+            };
             let Step { count, more } = store.bulk(scope, bulk, BATCH as u32).await?;
             all += count;
             if bulk == Bulk::Cancel {

@@ -90,7 +90,9 @@ fn cancel_against_takeover() {
 /// epoch.
 #[test]
 fn cancel_against_a_late_retry() {
-    explore("durable_cancel_against_a_late_retry", 4, || takeover(fails_first));
+    explore("durable_cancel_against_a_late_retry", 4, || {
+        takeover(fails_first)
+    });
 }
 
 /// Fails when an acknowledgement goes by the key.
@@ -130,7 +132,10 @@ fn touch_against_claim() {
             let touching = spawn(async move {
                 let later = shared.store.now().plus(Duration::from_millis(150));
                 let touched = shared.store.touch(vec![(World::name(), later)]).await;
-                touched.expect("no fault is injected").remove(0).expect("it is not locked")
+                touched
+                    .expect("no fault is injected")
+                    .remove(0)
+                    .expect("it is not locked")
             });
             node.fire(vec![place]).await;
             let touched = touching.await.expect("it ends");
@@ -170,7 +175,10 @@ fn handover_against_claim() {
             first.fire(vec![place]).await;
             leaving.await.expect("it ends");
             let second = taking.await.expect("it ends");
-            Arc::into_inner(first).expect("nobody else has it").end().await;
+            Arc::into_inner(first)
+                .expect("nobody else has it")
+                .end()
+                .await;
             second.settle(&world).await;
             assert_eq!(world.begun(), 1, "{:?}", world.events());
             format!("{:?}", world.events())
@@ -186,7 +194,9 @@ fn two_tell_of_one_timer() {
         block_on(async {
             let world = Arc::new(World::new());
             let node = Arc::new(Actor::join(&world, 1, done).await);
-            node.node.window.set_horizon(world.store.now().plus(Duration::from_secs(60)));
+            node.node
+                .window
+                .set_horizon(world.store.now().plus(Duration::from_secs(60)));
             let place = world.schedule(1, world.store.now()).await;
             let tell = |node: Arc<Actor>| async move {
                 node.node.note(place);
@@ -200,7 +210,10 @@ fn two_tell_of_one_timer() {
             let one = tell(Arc::clone(&node)).await;
             let other = other.await.expect("it ends");
             node.rest().await;
-            Arc::into_inner(node).expect("nobody else has it").settle(&world).await;
+            Arc::into_inner(node)
+                .expect("nobody else has it")
+                .settle(&world)
+                .await;
             assert_eq!(world.begun(), 1, "{:?}", world.events());
             format!("{one} {other}")
         })
@@ -231,7 +244,10 @@ fn schedule_against_the_window() {
             for _ in 0..2 {
                 loader.round(node.id).await.expect("no fault is injected");
             }
-            assert!(node.node.window.is_known(&place), "neither loaded nor hinted at");
+            assert!(
+                node.node.window.is_known(&place),
+                "neither loaded nor hinted at"
+            );
             node.end().await;
             format!("{loaded}")
         })

@@ -34,11 +34,18 @@ impl World {
     pub(super) fn new() -> Self {
         let clock = ManualClock::new();
         let store = Memory::new(1, clock.clone());
-        World { clock, store, log: Mutex::default() }
+        World {
+            clock,
+            store,
+            log: Mutex::default(),
+        }
     }
 
     pub(super) fn name() -> KeyName {
-        KeyName { slot: 0, key: "key".to_owned() }
+        KeyName {
+            slot: 0,
+            key: "key".to_owned(),
+        }
     }
 
     /// Schedules the timer of the one key, as somebody who is no node.
@@ -46,14 +53,30 @@ impl World {
         let place = Place { due, slot: 0, id };
         let payload = vec![id as u8];
         let key = Some(World::name().key);
-        let row = NewRow { place, key, payload, ..NewRow::default() };
-        self.store.schedule(NodeId(0), vec![row]).await.expect("no fault is injected");
+        let row = NewRow {
+            place,
+            key,
+            payload,
+            ..NewRow::default()
+        };
+        self.store
+            .schedule(NodeId(0), vec![row])
+            .await
+            .expect("no fault is injected");
         place
     }
 
     pub(super) async fn cancel(&self) -> Cancelled {
-        let answer = self.store.cancel(vec![World::name()]).await.expect("no fault is injected");
-        let answer = answer.into_iter().next().flatten().expect("an answer for the key");
+        let answer = self
+            .store
+            .cancel(vec![World::name()])
+            .await
+            .expect("no fault is injected");
+        let answer = answer
+            .into_iter()
+            .next()
+            .flatten()
+            .expect("an answer for the key");
         if matches!(answer, Cancelled::Cancelled(_)) {
             self.log(Event::Cancelled);
         }
@@ -61,7 +84,10 @@ impl World {
     }
 
     pub(super) fn log(&self, event: Event) {
-        self.log.lock().expect("nothing panics under it").push(event);
+        self.log
+            .lock()
+            .expect("nothing panics under it")
+            .push(event);
     }
 
     pub(super) fn events(&self) -> Vec<Event> {
@@ -70,7 +96,10 @@ impl World {
 
     /// Returns how often a handler began.
     pub(super) fn begun(&self) -> usize {
-        self.events().iter().filter(|event| matches!(event, Event::Begun { .. })).count()
+        self.events()
+            .iter()
+            .filter(|event| matches!(event, Event::Begun { .. }))
+            .count()
     }
 
     /// Checks that no handler is at work when a cancel has succeeded, and that none begins after
@@ -78,9 +107,17 @@ impl World {
     pub(super) fn check_cancel(&self) {
         let events = self.events();
         let cancelled = events.iter().position(|event| *event == Event::Cancelled);
-        let Some((before, after)) = cancelled.map(|at| events.split_at(at)) else { return };
-        let begun = before.iter().filter(|event| matches!(event, Event::Begun { .. })).count();
-        let ended = before.iter().filter(|event| matches!(event, Event::Ended { .. })).count();
+        let Some((before, after)) = cancelled.map(|at| events.split_at(at)) else {
+            return;
+        };
+        let begun = before
+            .iter()
+            .filter(|event| matches!(event, Event::Begun { .. }))
+            .count();
+        let ended = before
+            .iter()
+            .filter(|event| matches!(event, Event::Ended { .. }))
+            .count();
         assert_eq!(begun, ended, "a handler was running: {events:?}");
         assert_eq!(after.len(), 1, "a handler began: {events:?}");
     }
@@ -108,9 +145,16 @@ pub(super) struct Actor {
 impl Actor {
     /// Creates a node that has joined, and owns its share.
     pub(super) async fn join(world: &Arc<World>, id: i64, answer: fn(&Due) -> Outcome) -> Self {
-        let timer = Timer::builder().wheel_size(4).shards(1).clock(world.clock.clone());
+        let timer = Timer::builder()
+            .wheel_size(4)
+            .shards(1)
+            .clock(world.clock.clone());
         let timer = timer.build().expect("it can be built");
-        let options = Options { lease: LEASE, window: WINDOW, ..Options::default() };
+        let options = Options {
+            lease: LEASE,
+            window: WINDOW,
+            ..Options::default()
+        };
         let node = Arc::new(Node::new(world.store.clone(), timer, options));
         node.clock.observe(node.timer.now(), world.store.now());
         let (ended, queue) = mpsc::unbounded_channel();
@@ -122,10 +166,25 @@ impl Actor {
         let acker = spawn(runner::run_acker(Arc::clone(&node), queue, again));
         let room = Arc::new(Semaphore::new(10));
         let leases = Leases::new(&node.timer, LeaseTerms::new(LEASE), Silent);
-        let actor = Actor { node, id: NodeId(id), runner, room, acker, leases };
+        let actor = Actor {
+            node,
+            id: NodeId(id),
+            runner,
+            room,
+            acker,
+            leases,
+        };
         let asked = actor.node.timer.now();
-        actor.node.store.join(actor.id, LEASE).await.expect("no fault is injected");
-        let lease = actor.leases.hold_since(actor.id, asked).expect("there is room");
+        actor
+            .node
+            .store
+            .join(actor.id, LEASE)
+            .await
+            .expect("no fault is injected");
+        let lease = actor
+            .leases
+            .hold_since(actor.id, asked)
+            .expect("there is room");
         actor.node.slots.begin(lease, asked);
         actor.round(false).await;
         actor
@@ -144,7 +203,10 @@ impl Actor {
             rows.extend(claimer::claim(&self.node, suspects, 1).await);
         }
         for row in rows {
-            let permit = Arc::clone(&self.room).acquire_owned().await.expect("it stays open");
+            let permit = Arc::clone(&self.room)
+                .acquire_owned()
+                .await
+                .expect("it stays open");
             self.runner.begin((row, (permit, None)));
         }
     }
@@ -153,7 +215,16 @@ impl Actor {
     pub(super) async fn load(&self) -> Vec<Place> {
         let (after, before) = (Place::before(StoreTime::MIN), self.node.store.now());
         let before = before.plus(Duration::from_micros(1));
-        let loaded = self.node.store.load(Page { slots: vec![0], after, before, limit: 10 }).await;
+        let loaded = self
+            .node
+            .store
+            .load(Page {
+                slots: vec![0],
+                after,
+                before,
+                limit: 10,
+            })
+            .await;
         loaded.expect("no fault is injected")
     }
 
@@ -188,7 +259,10 @@ fn handler(world: Arc<World>, by: i64, answer: fn(&Due) -> Outcome) -> Handler {
     Box::new(move |due: Due| {
         let world = Arc::clone(&world);
         Box::pin(async move {
-            world.log(Event::Begun { by, payload: due.payload.clone() });
+            world.log(Event::Begun {
+                by,
+                payload: due.payload.clone(),
+            });
             yield_now().await;
             world.log(Event::Ended { by });
             answer(&due)

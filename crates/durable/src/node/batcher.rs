@@ -24,7 +24,10 @@ pub(crate) trait Request: Clone + Send + 'static {
 
 impl Request for NewRow {
     fn key(&self) -> Option<KeyName> {
-        self.key.clone().map(|key| KeyName { slot: self.place.slot, key })
+        self.key.clone().map(|key| KeyName {
+            slot: self.place.slot,
+            key,
+        })
     }
 
     fn bytes(&self) -> usize {
@@ -83,8 +86,13 @@ impl<R: Request, A: Send + 'static> Batcher<R, A> {
 
     pub(crate) async fn call(&self, request: R) -> Result<A, Error> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send((request, answer)).await.map_err(|_| Error::Closed)?;
-        answered.await.unwrap_or_else(|_| Err(Error::uncertain("the node was dropped meanwhile")))
+        self.requests
+            .send((request, answer))
+            .await
+            .map_err(|_| Error::Closed)?;
+        answered
+            .await
+            .unwrap_or_else(|_| Err(Error::uncertain("the node was dropped meanwhile")))
     }
 }
 
@@ -148,7 +156,10 @@ where
     F: Future<Output = Result<Vec<Option<A>>, Error>>,
 {
     for pause in looks() {
-        let open = answers.iter().zip(&requests).filter(|(answer, _)| answer.is_none());
+        let open = answers
+            .iter()
+            .zip(&requests)
+            .filter(|(answer, _)| answer.is_none());
         let open: Vec<R> = open.map(|(_, request)| request.clone()).collect();
         if open.is_empty() {
             break;
@@ -156,18 +167,30 @@ where
         timer.sleep(pause).await.map_err(|_| Error::Closed)?;
         // What has an answer was done.
         let partly = answers.iter().any(Option::is_some);
-        let lost = |error| if partly { Error::uncertain(error) } else { error };
+        let lost = |error| {
+            if partly {
+                Error::uncertain(error)
+            } else {
+                error
+            }
+        };
         let mut news = call(open).await.map_err(lost)?.into_iter();
         let open = answers.iter_mut().filter(|answer| answer.is_none());
         open.for_each(|answer| *answer = news.next().flatten());
     }
-    answers.into_iter().collect::<Option<Vec<A>>>().ok_or_else(is_locked)
+    answers
+        .into_iter()
+        .collect::<Option<Vec<A>>>()
+        .ok_or_else(is_locked)
 }
 
 /// Returns how many of those that have so many bytes go into one batch, at least one.
 pub(crate) fn fitting(bytes: impl Iterator<Item = usize>) -> usize {
     let before = bytes.scan(0, |sum, bytes| Some(mem::replace(sum, *sum + bytes)));
-    before.take(BATCH).take_while(|before| *before < BATCH_BYTES).count()
+    before
+        .take(BATCH)
+        .take_while(|before| *before < BATCH_BYTES)
+        .count()
 }
 
 /// Returns how many of these rows go into one batch, in which each key stands once.
@@ -184,7 +207,11 @@ async fn next_batch<R: Request, A>(
     kept: &mut VecDeque<Waiting<R, A>>,
 ) -> Option<Vec<Waiting<R, A>>> {
     // The other worker keeps the lock while it waits for a request: what is here does not.
-    let mut free = if kept.is_empty() { Some(queue.lock().await) } else { queue.try_lock().ok() };
+    let mut free = if kept.is_empty() {
+        Some(queue.lock().await)
+    } else {
+        queue.try_lock().ok()
+    };
     if let Some(queue) = &mut free {
         if kept.is_empty() {
             kept.push_back(queue.recv().await?);
@@ -201,7 +228,10 @@ async fn next_batch<R: Request, A>(
     let (batch, again) = mem::replace(kept, rest)
         .into_iter()
         .partition::<Vec<_>, _>(|(request, _)| request.key().is_none_or(|key| keys.insert(key)));
-    again.into_iter().rev().for_each(|next| kept.push_front(next));
+    again
+        .into_iter()
+        .rev()
+        .for_each(|next| kept.push_front(next));
     Some(batch)
 }
 
@@ -243,9 +273,22 @@ mod tests {
             ..NewRow::default()
         };
         let count = |rows: &[NewRow]| fitting_rows(rows.iter());
-        let rows = |bytes| (0..2 * BATCH).map(|n| row(n % 1_500, bytes)).collect::<Vec<_>>();
-        assert_eq!((count(&[]), count(&rows(1)), count(&rows(BATCH_BYTES))), (0, BATCH, 1));
-        assert_eq!((count(&rows(BATCH_BYTES / 4)), count(&rows(BATCH_BYTES / 4 - 1))), (4, 5));
+        let rows = |bytes| {
+            (0..2 * BATCH)
+                .map(|n| row(n % 1_500, bytes))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (count(&[]), count(&rows(1)), count(&rows(BATCH_BYTES))),
+            (0, BATCH, 1)
+        );
+        assert_eq!(
+            (
+                count(&rows(BATCH_BYTES / 4)),
+                count(&rows(BATCH_BYTES / 4 - 1))
+            ),
+            (4, 5)
+        );
         assert_eq!(count(&rows(1)[BATCH..]), 500 + 500);
         assert_eq!(count(&[row(1, 1), row(2, 1), row(1, 1)]), 2);
     }
@@ -255,14 +298,28 @@ mod tests {
         let (sender, queue) = mpsc::channel(10);
         for number in 0..5 {
             let (place, payload) = (Place::before(StoreTime::MIN), vec![0; BATCH_BYTES / 2]);
-            let key = Some(if number == 3 { "2".into() } else { number.to_string() });
-            let row = NewRow { place, key, payload, ..NewRow::default() };
-            sender.try_send((row, oneshot::channel::<Result<(), Error>>().0)).unwrap();
+            let key = Some(if number == 3 {
+                "2".into()
+            } else {
+                number.to_string()
+            });
+            let row = NewRow {
+                place,
+                key,
+                payload,
+                ..NewRow::default()
+            };
+            sender
+                .try_send((row, oneshot::channel::<Result<(), Error>>().0))
+                .unwrap();
         }
         let (queue, mut kept) = (Mutex::new(queue), VecDeque::new());
         for keys in [&["0", "1"][..], &["2"], &["2", "4"]] {
             let batch = next_batch(&queue, &mut kept).await.unwrap();
-            let found: Vec<_> = batch.iter().map(|(row, _)| row.key.as_deref().unwrap()).collect();
+            let found: Vec<_> = batch
+                .iter()
+                .map(|(row, _)| row.key.as_deref().unwrap())
+                .collect();
             assert_eq!(found, keys);
         }
     }

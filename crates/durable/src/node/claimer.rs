@@ -25,7 +25,9 @@ pub(crate) async fn run<S: Store>(
     loop {
         node.window.wait().await;
         // First room, then timers: what is taken can be claimed.
-        let Some(mut permits) = permits(&room, 1, BATCH as u32).await else { return };
+        let Some(mut permits) = permits(&room, 1, BATCH as u32).await else {
+            return;
+        };
         let places = node.window.take(permits.num_permits());
         if places.is_empty() {
             continue;
@@ -67,7 +69,9 @@ pub(crate) async fn claim<S: Store>(
     match node.store.claim(owner, claims.clone(), crashes).await {
         Ok(answer) => {
             let claimed: HashSet<Place> = answer.rows.iter().map(|row| row.claim.place).collect();
-            let rest = claims.into_iter().filter(|claim| !claimed.contains(&claim.place));
+            let rest = claims
+                .into_iter()
+                .filter(|claim| !claimed.contains(&claim.place));
             let suspects: HashSet<Place> = answer.suspects.iter().map(|it| it.place).collect();
             let (wait, rest): (Vec<Claim>, Vec<Claim>) =
                 rest.partition(|claim| suspects.contains(&claim.place));
@@ -79,7 +83,11 @@ pub(crate) async fn claim<S: Store>(
             }
             // Not due yet by the store's clock: again in a moment.
             for claim in rest.iter().filter(|claim| claim.place.due > answer.now) {
-                let wait = claim.place.due.since(answer.now).max(Duration::from_millis(1));
+                let wait = claim
+                    .place
+                    .due
+                    .since(answer.now)
+                    .max(Duration::from_millis(1));
                 node.window.file(claim.place, node.timer.now() + wait);
             }
             answer.held.into_iter().for_each(|place| node.note(place));
@@ -105,7 +113,9 @@ pub(crate) async fn claim<S: Store>(
 
 /// Ends claims that came to nothing.
 fn forget<S>(node: &Node<S>, claims: &[Claim]) {
-    node.window.ready.finish(claims.iter().map(|claim| &claim.place));
+    node.window
+        .ready
+        .finish(claims.iter().map(|claim| &claim.place));
     claims.iter().for_each(|claim| node.slots.end_claim(claim));
 }
 
@@ -138,15 +148,30 @@ pub(crate) async fn run_suspects<S: Store>(
             looked = node.timer.now();
         }
         let share = 10_u32.pow(crashes.clamp(1, ALONE) - 1);
-        let Some(mut shares) = permits(&ward, share, ROOM / share).await else { return };
-        let count = if waits { BATCH as u32 } else { shares.num_permits() as u32 / share };
-        let Some(mut places) = permits(&room, 1, count).await else { return };
+        let Some(mut shares) = permits(&ward, share, ROOM / share).await else {
+            return;
+        };
+        let count = if waits {
+            BATCH as u32
+        } else {
+            shares.num_permits() as u32 / share
+        };
+        let Some(mut places) = permits(&room, 1, count).await else {
+            return;
+        };
         if crashes == ALONE && own > 0 && !waits {
-            tracing::warn!(id = first.place.id, own, "a timer is tried that was alone in crashes");
+            tracing::warn!(
+                id = first.place.id,
+                own,
+                "a timer is tried that was alone in crashes"
+            );
         }
         // Of those that wait none is claimed, but who was cancelled or moved waits no more.
         let most = if waits { 0 } else { crashes };
-        let suspects = node.window.ready.take_suspects(crashes, places.num_permits());
+        let suspects = node
+            .window
+            .ready
+            .take_suspects(crashes, places.num_permits());
         for row in claim(&node, suspects, most).await {
             if let Some(place) = places.split(1) {
                 runner.begin((row, (place, shares.split(share as usize))));

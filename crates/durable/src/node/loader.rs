@@ -75,7 +75,13 @@ impl<S: Store> Loader<S> {
     pub(crate) fn new(node: Arc<Node<S>>) -> Self {
         let window = node.timer.now();
         let sweeps = SWEEPS.map(|(every, _)| window + every);
-        Loader { node, scans: VecDeque::new(), part: None, window, sweeps }
+        Loader {
+            node,
+            scans: VecDeque::new(),
+            part: None,
+            window,
+            sweeps,
+        }
     }
 
     /// Takes hints, moves the window and loads a page.
@@ -97,7 +103,12 @@ impl<S: Store> Loader<S> {
         let slots = node.slots.take_news();
         if !slots.is_empty() {
             let (after, before) = (Place::before(StoreTime::MIN), node.window.horizon());
-            self.plan(Scan { slots, after, before, sweep: None });
+            self.plan(Scan {
+                slots,
+                after,
+                before,
+                sweep: None,
+            });
         }
         self.plan_sweeps();
         let done = self.step().await;
@@ -113,7 +124,11 @@ impl<S: Store> Loader<S> {
         if scan.after.due < lately {
             for slots in scan.slots.chunks(PIECE) {
                 let slots = slots.to_vec();
-                self.scans.push_back(Scan { slots, before: lately, ..scan.clone() });
+                self.scans.push_back(Scan {
+                    slots,
+                    before: lately,
+                    ..scan.clone()
+                });
             }
             scan.after = Place::before(lately);
         }
@@ -125,7 +140,10 @@ impl<S: Store> Loader<S> {
     fn halve(&mut self) {
         if let Some(scan) = self.scans.front_mut().filter(|scan| scan.slots.len() > 1) {
             let slots = scan.slots.split_off(scan.slots.len() / 2);
-            let half = Scan { slots, ..scan.clone() };
+            let half = Scan {
+                slots,
+                ..scan.clone()
+            };
             self.scans.insert(1, half);
         }
     }
@@ -138,14 +156,22 @@ impl<S: Store> Loader<S> {
         if node.timer.now() < self.window {
             return Ok(());
         }
-        let (from, before) = (node.window.horizon(), node.clock.latest().plus(node.options.window));
+        let (from, before) = (
+            node.window.horizon(),
+            node.clock.latest().plus(node.options.window),
+        );
         node.store.publish(id, before).await?;
         node.window.set_horizon(before);
         self.window = node.timer.now() + node.options.window / 2;
         // At first all slots are new, and loaded as such.
         if from > StoreTime::MIN {
             let slots = node.slots.all();
-            let scan = Scan { slots, after: Place::before(from), before, sweep: None };
+            let scan = Scan {
+                slots,
+                after: Place::before(from),
+                before,
+                sweep: None,
+            };
             let wait = from.since(node.clock.latest()) / 4;
             self.part = Some((node.timer.now() + wait, scan));
         }
@@ -163,7 +189,12 @@ impl<S: Store> Loader<S> {
             let clock = self.node.clock.earliest();
             let (after, before) = (Place::before(clock.minus(back)), clock.minus(OVERDUE));
             // Before the window: what it finds is late already.
-            self.plan(Scan { slots: self.node.slots.all(), after, before, sweep });
+            self.plan(Scan {
+                slots: self.node.slots.all(),
+                after,
+                before,
+                sweep,
+            });
         }
     }
 
@@ -172,16 +203,27 @@ impl<S: Store> Loader<S> {
     async fn step(&mut self) -> Result<(), Error> {
         let node = &self.node;
         let room = node.options.max_near.saturating_sub(node.window.near());
-        let Some(scan) = self.scans.front_mut() else { return Ok(()) };
+        let Some(scan) = self.scans.front_mut() else {
+            return Ok(());
+        };
         // A sweep goes on without room: it finds what is late, and there is no end of it otherwise.
         let sweep = scan.sweep.is_some();
-        let limit = if sweep { PAGE } else { PAGE.min(u32::try_from(room).unwrap_or(PAGE)) };
+        let limit = if sweep {
+            PAGE
+        } else {
+            PAGE.min(u32::try_from(room).unwrap_or(PAGE))
+        };
         if limit == 0 {
             self.scans.rotate_left(1);
             return Ok(());
         }
         let Scan { after, before, .. } = *scan;
-        let page = Page { slots: scan.slots.clone(), after, before, limit };
+        let page = Page {
+            slots: scan.slots.clone(),
+            after,
+            before,
+            limit,
+        };
         let places = node.store.load(page).await?;
         tracing::trace!(places = places.len(), sweep, "loaded");
         let full = places.len() >= limit as usize;
@@ -214,15 +256,32 @@ mod tests {
     /// Returns a loader to which so many slots are new, with a timer in each that is so late.
     async fn loader(slots: u32, late: Duration) -> Loader<Memory> {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
-        let node = Arc::new(Node::new(Memory::new(slots, clock), timer, Options::default()));
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .build()
+            .expect("it is right");
+        let node = Arc::new(Node::new(
+            Memory::new(slots, clock),
+            timer,
+            Options::default(),
+        ));
         let now = node.store.now();
         node.clock.observe(node.timer.now(), now);
         let row = |slot| {
-            let place = Place { due: now.minus(late), slot, id: i64::from(slot) };
-            NewRow { place, ..NewRow::default() }
+            let place = Place {
+                due: now.minus(late),
+                slot,
+                id: i64::from(slot),
+            };
+            NewRow {
+                place,
+                ..NewRow::default()
+            }
         };
-        node.store.schedule(NodeId(0), (0..slots).map(row).collect()).await.expect("no fault");
+        node.store
+            .schedule(NodeId(0), (0..slots).map(row).collect())
+            .await
+            .expect("no fault");
         let owned: Vec<Owned> = (0..slots).map(|slot| Owned { slot, epoch: 1 }).collect();
         node.slots.reconcile(&owned);
         Loader::new(node)
@@ -234,7 +293,9 @@ mod tests {
         let mut loader = loader(128, LATELY * 10).await;
         let node = Arc::clone(&loader.node);
         let mut near = Vec::new();
-        for fails in [false, false, true, false, false, true, false, false, false, false] {
+        for fails in [
+            false, false, true, false, false, true, false, false, false, false,
+        ] {
             if fails {
                 node.store.inject("load", Fault::Refuse);
             }

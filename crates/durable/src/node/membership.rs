@@ -64,12 +64,19 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, mut leave: watch::Receiver
         let asked = node.timer.now();
         if let Err(error) = node.store.join(id, node.options.lease).await {
             node.failed(&error, "the node could not join");
-            if node.timer.sleep(POLL.min(node.options.lease / 6)).await.is_err() {
+            if node
+                .timer
+                .sleep(POLL.min(node.options.lease / 6))
+                .await
+                .is_err()
+            {
                 break;
             }
             continue;
         }
-        let Ok(lease) = leases.hold_since(id, asked) else { break };
+        let Ok(lease) = leases.hold_since(id, asked) else {
+            break;
+        };
         node.slots.begin(lease, asked);
         let rests = rounds(&node, id, &mut leave).await;
         if !node.slots.end() {
@@ -106,7 +113,17 @@ async fn is_quiet<S: Store>(node: &Node<S>) -> Result<bool, Error> {
     // Soon told where something is due soon: to look for the first one reads all dead rows.
     let now = node.clock.earliest();
     let (slots, after, before) = (node.slots.all(), Place::before(now), now.plus(FAR));
-    if !node.store.load(Page { slots, after, before, limit: 1 }).await?.is_empty() {
+    if !node
+        .store
+        .load(Page {
+            slots,
+            after,
+            before,
+            limit: 1,
+        })
+        .await?
+        .is_empty()
+    {
         return Ok(false);
     }
     let first = node.store.first().await?;
@@ -116,7 +133,12 @@ async fn is_quiet<S: Store>(node: &Node<S>) -> Result<bool, Error> {
 /// Rests until something is due soon, or the node has to leave. `None` if the timer was shut down.
 async fn rest<S: Store>(node: &Node<S>, leave: &mut watch::Receiver<bool>) -> Option<()> {
     let begun = node.timer.now();
-    let mut resting = Resting { id: NodeId(draw()), until: None, asked: begun, told: false };
+    let mut resting = Resting {
+        id: NodeId(draw()),
+        until: None,
+        asked: begun,
+        told: false,
+    };
     tracing::debug!("nothing is due soon: the node rests");
     while !*leave.borrow() {
         let pause = match resting.look(node).await {
@@ -249,7 +271,11 @@ pub(crate) async fn round<S: Store>(
     let survey = node.store.survey(id).await?;
     node.slots.reconcile(&survey.owned);
     let owned = u32::try_from(survey.owned.len()).unwrap_or(u32::MAX);
-    let share = if leaving { 0 } else { survey.slots.div_ceil(survey.live.max(1)) };
+    let share = if leaving {
+        0
+    } else {
+        survey.slots.div_ceil(survey.live.max(1))
+    };
     if owned < share && survey.free > 0 {
         let taken = node.store.take(id, share - owned).await?;
         let all = [survey.owned, taken].concat();

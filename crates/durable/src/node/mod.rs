@@ -115,7 +115,11 @@ pub(crate) fn if_undriven(
         }
     };
     // Without it, it is not told.
-    drop(thread::Builder::new().name("tickwheel-undriven".to_owned()).spawn(wait));
+    drop(
+        thread::Builder::new()
+            .name("tickwheel-undriven".to_owned())
+            .spawn(wait),
+    );
 }
 
 /// Draws a number that nobody else has: std's random keys, hashed.
@@ -159,7 +163,9 @@ impl Options {
     /// each attempt, at most 1024 times as long as after the first; and up to a quarter longer, so
     /// that what failed together is not tried together again.
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
-        let after = self.retry_after.saturating_mul(1 << attempt.saturating_sub(1).min(10));
+        let after = self
+            .retry_after
+            .saturating_mul(1 << attempt.saturating_sub(1).min(10));
         after.saturating_add(after / 4_096 * (draw() & 1_023) as u32)
     }
 
@@ -182,7 +188,10 @@ mod tests {
     async fn that_nobody_drives_the_timer_is_told_once() {
         for (driven, after) in [(false, Duration::from_millis(1)), (true, UNDRIVEN * 1_000)] {
             let clock = ManualClock::new();
-            let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
+            let timer = Timer::builder()
+                .clock(clock.clone())
+                .build()
+                .expect("it is right");
             let mut tasks = JoinSet::new();
             let (tell, told) = mpsc::channel();
             let count = move || tell.send(()).expect("it is counted");

@@ -39,7 +39,13 @@ impl<S: Store> Runner<S> {
         handler: Handler,
         ended: mpsc::UnboundedSender<Ended>,
     ) -> Self {
-        Runner { node, owner, handler, per_key: PerKey::default(), ended }
+        Runner {
+            node,
+            owner,
+            handler,
+            per_key: PerKey::default(),
+            ended,
+        }
     }
 
     /// Runs the handler on a timer, on a task of its own; one after the other for each key.
@@ -111,11 +117,22 @@ impl<S: Store> Runner<S> {
     }
 
     fn due(&self, row: ClaimedRow, deadline: Option<Arc<Deadline>>) -> Due {
-        let ClaimedRow { claim, key, tag, attempts: attempt, payload, planned, .. } = row;
+        let ClaimedRow {
+            claim,
+            key,
+            tag,
+            attempts: attempt,
+            payload,
+            planned,
+            ..
+        } = row;
         let place = claim.place;
         let late_by = self.node.clock.earliest().since(place.due);
         let partition = place.slot - self.node.store.slot(0);
-        let token = Token { partition, epoch: claim.epoch };
+        let token = Token {
+            partition,
+            epoch: claim.epoch,
+        };
         Due {
             key,
             tag,
@@ -140,9 +157,9 @@ impl<S: Store> Runner<S> {
         let is_last = attempts >= self.node.options.max_attempts;
         match outcome {
             Outcome::Done => Ending::Done,
-            Outcome::RetryAt(_, reason) | Outcome::Failed(reason) if is_last => {
-                Ending::Dead(format!("{attempts} attempts failed: {}", reason.replace('\0', "")))
-            }
+            Outcome::RetryAt(_, reason) | Outcome::Failed(reason) if is_last => Ending::Dead(
+                format!("{attempts} attempts failed: {}", reason.replace('\0', "")),
+            ),
             Outcome::Failed(_) => {
                 let after = self.node.options.backoff(attempts);
                 Ending::Retry(When::After(after).resolve(now()))
@@ -151,7 +168,11 @@ impl<S: Store> Runner<S> {
             Outcome::Again(when, payload) => match check_payload(&payload) {
                 Ok(()) => {
                     let due = when.resolve(now());
-                    Ending::Again { due, planned: when.planned(due), payload }
+                    Ending::Again {
+                        due,
+                        planned: when.planned(due),
+                        payload,
+                    }
                 }
                 Err(error) => Ending::Dead(error.to_string()),
             },
@@ -182,7 +203,9 @@ struct PerKey {
 impl PerKey {
     /// Begins with a timer, unless one of its key is running: then it waits.
     fn begin(&self, work: Work) -> Option<Work> {
-        let Some(key) = work.0.key.clone() else { return Some(work) };
+        let Some(key) = work.0.key.clone() else {
+            return Some(work);
+        };
         let mut running = lock(&self.running);
         if let Some(waiting) = running.get_mut(&key) {
             waiting.push_back(work);
@@ -249,13 +272,16 @@ async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> 
     };
     let answer = insist(node, "a batch was not acknowledged", call, held).await;
     let locked = answer.as_deref().unwrap_or_default();
-    let (locked, ended): (Vec<Ended>, _) =
-        ended.into_iter().partition(|(ack, _)| locked.contains(&ack.claim));
+    let (locked, ended): (Vec<Ended>, _) = ended
+        .into_iter()
+        .partition(|(ack, _)| locked.contains(&ack.claim));
     let (acks, permits): (Vec<Ack>, Vec<_>) = ended.into_iter().unzip();
     for ack in &acks {
         node.slots.end_claim(&ack.claim);
     }
-    node.window.ready.finish(acks.iter().map(|ack| &ack.claim.place));
+    node.window
+        .ready
+        .finish(acks.iter().map(|ack| &ack.claim.place));
     drop(permits);
     // Without an answer the next owner runs them again: at least once. That may be this node,
     // which passed over them as it loaded, since they were in its own hands.
@@ -269,9 +295,10 @@ async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> 
 /// Returns the same, with reasons that a database of any encoding takes.
 fn escaped(acks: &[Ack]) -> Vec<Ack> {
     let escape = |ack: &Ack| match &ack.ending {
-        Ending::Dead(reason) => {
-            Ack { ending: Ending::Dead(reason.escape_default().to_string()), ..ack.clone() }
-        }
+        Ending::Dead(reason) => Ack {
+            ending: Ending::Dead(reason.escape_default().to_string()),
+            ..ack.clone()
+        },
         _ => ack.clone(),
     };
     acks.iter().map(escape).collect()
@@ -286,6 +313,9 @@ fn settle<S: Store>(node: &Node<S>, ack: &Ack) {
     }
     drop(counters);
     if let Ending::Retry(due) | Ending::Again { due, .. } = ack.ending {
-        node.note(Place { due, ..ack.claim.place });
+        node.note(Place {
+            due,
+            ..ack.claim.place
+        });
     }
 }

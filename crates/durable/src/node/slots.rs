@@ -54,7 +54,9 @@ impl Slots {
     /// Returns for how long the node has had its lease; zero if it has none.
     pub(crate) fn held_for(&self, now: Instant) -> Duration {
         let state = lock(&self.state);
-        state.held().map_or(Duration::ZERO, |(_, asked)| now.saturating_duration_since(*asked))
+        state.held().map_or(Duration::ZERO, |(_, asked)| {
+            now.saturating_duration_since(*asked)
+        })
     }
 
     /// Owns nothing any more; returns whether it was still the owner.
@@ -95,7 +97,13 @@ impl Slots {
             if same.is_none() {
                 state.news.push(slot);
             }
-            state.owned.insert(slot, same.unwrap_or(Slot { epoch, leaves: false }));
+            state.owned.insert(
+                slot,
+                same.unwrap_or(Slot {
+                    epoch,
+                    leaves: false,
+                }),
+            );
         }
     }
 
@@ -109,19 +117,29 @@ impl Slots {
     /// until then nobody claims there.
     pub(crate) fn leave(&self, keep: usize, at_most: usize) {
         let mut state = lock(&self.state);
-        let State { owned, in_flight, .. } = &mut *state;
+        let State {
+            owned, in_flight, ..
+        } = &mut *state;
         let staying = owned.iter_mut().filter(|(_, row)| !row.leaves);
         let (busy, idle): (Vec<_>, Vec<_>) = staying.partition(|(slot, row)| {
-            in_flight.contains_key(&Owned { slot: **slot, epoch: row.epoch })
+            in_flight.contains_key(&Owned {
+                slot: **slot,
+                epoch: row.epoch,
+            })
         });
         let surplus = (busy.len() + idle.len()).saturating_sub(keep).min(at_most);
-        idle.into_iter().chain(busy).take(surplus).for_each(|(_, row)| row.leaves = true);
+        idle.into_iter()
+            .chain(busy)
+            .take(surplus)
+            .for_each(|(_, row)| row.leaves = true);
     }
 
     /// Takes out the slots that the node leaves and has nothing in flight in any more.
     pub(crate) fn take_left(&self) -> Vec<Owned> {
         let mut state = lock(&self.state);
-        let State { owned, in_flight, .. } = &mut *state;
+        let State {
+            owned, in_flight, ..
+        } = &mut *state;
         let name = |slot: &u32, epoch| Owned { slot: *slot, epoch };
         let leaving = owned.iter().filter(|(_, row)| row.leaves);
         let left = leaving.map(|(slot, row)| name(slot, row.epoch));
@@ -137,9 +155,16 @@ impl Slots {
         let held = state.held().is_some();
         let (mut claims, mut refused) = (Vec::with_capacity(places.len()), Vec::new());
         for place in places {
-            match state.owned.get(&place.slot).filter(|slot| held && !slot.leaves) {
+            match state
+                .owned
+                .get(&place.slot)
+                .filter(|slot| held && !slot.leaves)
+            {
                 Some(&Slot { epoch, .. }) => {
-                    let slot = Owned { slot: place.slot, epoch };
+                    let slot = Owned {
+                        slot: place.slot,
+                        epoch,
+                    };
                     *state.in_flight.entry(slot).or_default() += 1;
                     claims.push(Claim { place, epoch });
                 }
@@ -150,7 +175,10 @@ impl Slots {
     }
 
     pub(crate) fn end_claim(&self, claim: &Claim) {
-        let slot = Owned { slot: claim.place.slot, epoch: claim.epoch };
+        let slot = Owned {
+            slot: claim.place.slot,
+            epoch: claim.epoch,
+        };
         let mut state = lock(&self.state);
         if let Some(count) = state.in_flight.get_mut(&slot) {
             *count -= 1;
@@ -168,7 +196,11 @@ impl Slots {
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
-        lock(&self.state).in_flight.values().map(|count| u64::from(*count)).sum()
+        lock(&self.state)
+            .in_flight
+            .values()
+            .map(|count| u64::from(*count))
+            .sum()
     }
 }
 
@@ -181,7 +213,9 @@ mod tests {
     fn slots() -> Slots {
         let slots = Slots::default();
         slots.reconcile(&[0, 1, 2].map(|slot| Owned { slot, epoch: 7 }));
-        lock(&slots.state).in_flight.insert(Owned { slot: 1, epoch: 7 }, 1);
+        lock(&slots.state)
+            .in_flight
+            .insert(Owned { slot: 1, epoch: 7 }, 1);
         slots
     }
 
@@ -204,7 +238,11 @@ mod tests {
         assert_eq!(slots.take_left().len(), 1);
         slots.leave(0, 2);
         assert_eq!((slots.take_left().len(), slots.all()), (1, vec![1]));
-        let place = Place { due: StoreTime::MIN, slot: 1, id: 0 };
+        let place = Place {
+            due: StoreTime::MIN,
+            slot: 1,
+            id: 0,
+        };
         slots.end_claim(&Claim { place, epoch: 7 });
         assert_eq!((slots.take_left().len(), slots.len()), (1, 0));
     }

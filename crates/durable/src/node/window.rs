@@ -29,9 +29,17 @@ impl Window {
         let ready = Arc::new(Ready::new(catch_up_rate, timer.now()));
         let queue = Arc::clone(&ready);
         let near = KeyedTimer::new(timer, move |place: Place, ()| {
-            queue.add(place, clock.earliest().since(place.due) > LATE || place.due.is_marked());
+            queue.add(
+                place,
+                clock.earliest().since(place.due) > LATE || place.due.is_marked(),
+            );
         });
-        Window { near, ready, timer: timer.clone(), horizon: AtomicI64::new(0) }
+        Window {
+            near,
+            ready,
+            timer: timer.clone(),
+            horizon: AtomicI64::new(0),
+        }
     }
 
     pub(crate) fn horizon(&self) -> StoreTime {
@@ -118,18 +126,36 @@ const PACE: Duration = Duration::from_millis(10);
 
 impl Ready {
     fn new(per_second: u32, now: Instant) -> Self {
-        let pace = Pace { per_second, tokens: 0.0, filled: now };
+        let pace = Pace {
+            per_second,
+            tokens: 0.0,
+            filled: now,
+        };
         let (on_time, late) = (BTreeSet::new(), BTreeSet::new());
         let (taken, suspects) = (HashSet::new(), BTreeSet::new());
-        let queue = Mutex::new(Queue { on_time, late, taken, suspects, pace });
-        Ready { queue, arrived: Notify::new(), suspected: Notify::new() }
+        let queue = Mutex::new(Queue {
+            on_time,
+            late,
+            taken,
+            suspects,
+            pace,
+        });
+        Ready {
+            queue,
+            arrived: Notify::new(),
+            suspected: Notify::new(),
+        }
     }
 
     /// Adds a timer whose time has come, unless it is here already.
     fn add(&self, place: Place, late: bool) {
         let mut queue = lock(&self.queue);
         if !queue.taken.contains(&place) {
-            let kind = if late { &mut queue.late } else { &mut queue.on_time };
+            let kind = if late {
+                &mut queue.late
+            } else {
+                &mut queue.on_time
+            };
             kind.insert(place);
             drop(queue);
             self.arrived.notify_one();
@@ -160,12 +186,22 @@ impl Ready {
     /// Takes up to `limit`, the earliest first, late ones after those on time.
     fn take(&self, limit: usize, now: Instant) -> Vec<Place> {
         let mut queue = lock(&self.queue);
-        let Queue { on_time, late, taken, pace, .. } = &mut *queue;
+        let Queue {
+            on_time,
+            late,
+            taken,
+            pace,
+            ..
+        } = &mut *queue;
         pace.fill(now);
         let mut places = Vec::new();
         while places.len() < limit {
             let next = on_time.pop_first().or_else(|| {
-                let next = if pace.tokens >= 1.0 { late.pop_first() } else { None };
+                let next = if pace.tokens >= 1.0 {
+                    late.pop_first()
+                } else {
+                    None
+                };
                 next.inspect(|_| pace.tokens -= 1.0)
             });
             let Some(place) = next else { break };

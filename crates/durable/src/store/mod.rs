@@ -32,7 +32,11 @@ pub struct Place {
 impl Place {
     /// Returns the place before all places due at `due` or later.
     pub fn before(due: StoreTime) -> Self {
-        Place { due, slot: 0, id: i64::MIN }
+        Place {
+            due,
+            slot: 0,
+            id: i64::MIN,
+        }
     }
 }
 
@@ -65,13 +69,20 @@ impl Bars {
     fn micros(self) -> (i64, i64, i64) {
         let width = micros(self.width).max(1);
         let all = width.saturating_mul(i64::from(self.count));
-        (self.from.as_micros(), width, self.from.as_micros().saturating_add(all))
+        (
+            self.from.as_micros(),
+            width,
+            self.from.as_micros().saturating_add(all),
+        )
     }
 
     fn counts(self, found: impl IntoIterator<Item = (i64, i64)>) -> Vec<u64> {
         let mut counts = vec![0; self.count as usize];
         for (bar, found) in found {
-            if let Some(count) = usize::try_from(bar).ok().and_then(|bar| counts.get_mut(bar)) {
+            if let Some(count) = usize::try_from(bar)
+                .ok()
+                .and_then(|bar| counts.get_mut(bar))
+            {
                 *count = found.unsigned_abs();
             }
         }
@@ -148,12 +159,17 @@ impl NewRow {
             Some(former) if self.keep && !former.cancelled => Scheduled::Kept,
             Some(_) => Scheduled::Replaced,
         };
-        let first = former.filter(|former| !former.claimed).and_then(|former| former.until);
+        let first = former
+            .filter(|former| !former.claimed)
+            .and_then(|former| former.until);
         if let (Some(until), Some(first)) = (self.until, first) {
             self.until = Some(until.min(first));
             self.place.due = self.place.due.min(first.max(now));
         }
-        Written { answer, due: self.place.due }
+        Written {
+            answer,
+            due: self.place.due,
+        }
     }
 }
 
@@ -299,7 +315,11 @@ pub enum Ending {
 
 impl Ending {
     pub(crate) fn bytes(&self) -> usize {
-        if let Ending::Again { payload, .. } = self { payload.len() } else { 0 }
+        if let Ending::Again { payload, .. } = self {
+            payload.len()
+        } else {
+            0
+        }
     }
 }
 
@@ -464,8 +484,17 @@ pub trait Store: Sealed + Send + Sync + 'static {
     /// Makes a dead timer due at once with no attempts; returns whether there was one. A timer
     /// stays dead if its key has a timer again.
     fn requeue(&self, id: i64) -> impl Answer<bool> {
-        let scope = Scope { id: Some(id), ..Scope::default() };
-        async { Ok(self.bulk(scope, Bulk::Requeue(StoreTime::MIN), 1).await?.count > 0) }
+        let scope = Scope {
+            id: Some(id),
+            ..Scope::default()
+        };
+        async {
+            Ok(self
+                .bulk(scope, Bulk::Requeue(StoreTime::MIN), 1)
+                .await?
+                .count
+                > 0)
+        }
     }
 }
 
@@ -535,7 +564,9 @@ fn micros(time: Duration) -> i64 {
 impl From<SystemTime> for StoreTime {
     /// Converts the time, rounded up to microseconds; a time before 1970 becomes `MIN`.
     fn from(time: SystemTime) -> Self {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let since = time
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         let micros = since.as_nanos().div_ceil(1_000);
         StoreTime::from_micros(i64::try_from(micros).unwrap_or(LAST))
     }

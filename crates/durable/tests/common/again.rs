@@ -30,7 +30,11 @@ impl<S: Store> Driven<S> {
             let dead = self.store.dead(Search::new(100)).await.unwrap().len() as u64;
             let mut more = Some((0, 0));
             while more.is_some() {
-                let step = self.store.bulk(Scope::default(), bulk(before), 2).await.unwrap();
+                let step = self
+                    .store
+                    .bulk(Scope::default(), bulk(before), 2)
+                    .await
+                    .unwrap();
                 (count, more) = (count + step.count, step.more);
                 assert!(count <= dead, "one has died since");
                 self.die().await;
@@ -38,8 +42,13 @@ impl<S: Store> Driven<S> {
             assert_eq!(count, dead);
         }
         // What is brought back is not due before, so it dies later on any clock.
-        let later = after_the_dead(&self.store).await.plus(Duration::from_secs(3_600));
-        self.store.bulk(Scope::default(), Bulk::Requeue(later), 100).await.unwrap();
+        let later = after_the_dead(&self.store)
+            .await
+            .plus(Duration::from_secs(3_600));
+        self.store
+            .bulk(Scope::default(), Bulk::Requeue(later), 100)
+            .await
+            .unwrap();
         let waiting = self.store.list(Search::new(100)).await.unwrap();
         assert!(!waiting.is_empty() && waiting.iter().all(|timer| timer.at == later));
     }

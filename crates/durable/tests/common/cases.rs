@@ -11,7 +11,11 @@ fn far(n: u8) -> Moment {
 
 /// Schedules keys, each with a tag by its number.
 fn schedule(keys: &[u8], at: Moment, former: Former) -> Step {
-    Step::Schedule(keys.iter().map(|key| (Some(*key), at, true, former)).collect())
+    Step::Schedule(
+        keys.iter()
+            .map(|key| (Some(*key), at, true, former))
+            .collect(),
+    )
 }
 
 const ALL: Step = Step::Claim(20, false, 0);

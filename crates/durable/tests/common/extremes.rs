@@ -25,7 +25,9 @@ pub(crate) async fn each_duration_is_taken<O: OpenStore>(builder: impl Fn() -> D
             };
             let node = set(builder(), value).start(&timer, handler).await.unwrap();
             node.pause(Some("another"), value).await.unwrap();
-            node.schedule(Entry::unkeyed(Duration::ZERO, "x")).await.unwrap();
+            node.schedule(Entry::unkeyed(Duration::ZERO, "x"))
+                .await
+                .unwrap();
             for when in [When::After(value), When::Spread(SystemTime::now(), value)] {
                 let entry = Entry::keyed("put off", when, "x").debounce(value);
                 node.schedule(entry).await.unwrap();

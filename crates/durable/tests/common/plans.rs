@@ -16,6 +16,11 @@ pub(crate) const TOLD: &[&str] = &[
 pub(crate) async fn look(client: &Client, sql: &str) -> Vec<Row> {
     // Each look is written down itself, after all before it.
     let is_there = "SELECT pg_read_file(pg_current_logfile()) ~ 'pg_read_file'";
-    while !client.query_one(is_there, &[]).await.unwrap().get::<_, bool>(0) {}
+    while !client
+        .query_one(is_there, &[])
+        .await
+        .unwrap()
+        .get::<_, bool>(0)
+    {}
     client.query(sql, &[]).await.unwrap()
 }

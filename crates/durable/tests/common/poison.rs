@@ -32,9 +32,17 @@ pub(crate) async fn a_poison_takes_no_neighbour_along<O: OpenStore>(
         let process = Arc::new(watch::Sender::new(Process::Runs));
         let node = start(&timer, &builder, &process, &done).await;
         if life == 0 {
-            let name = |n: usize| if n == NEIGHBOURS / 2 { "poison".into() } else { n.to_string() };
+            let name = |n: usize| {
+                if n == NEIGHBOURS / 2 {
+                    "poison".into()
+                } else {
+                    n.to_string()
+                }
+            };
             let entry = |n| Entry::keyed(name(n), Duration::from_millis(100), "x");
-            node.schedule_many((0..=NEIGHBOURS).map(entry).collect()).await.unwrap();
+            node.schedule_many((0..=NEIGHBOURS).map(entry).collect())
+                .await
+                .unwrap();
         }
         let mut told = process.subscribe();
         let crash = told.wait_for(|process| *process == Process::Crashes);
@@ -50,9 +58,15 @@ pub(crate) async fn a_poison_takes_no_neighbour_along<O: OpenStore>(
             }
         };
         // A bound that only a bug breaks.
-        if tokio::time::timeout(Duration::from_secs(60), end).await.expect("one of the two") {
+        if tokio::time::timeout(Duration::from_secs(60), end)
+            .await
+            .expect("one of the two")
+        {
             let dead = node.dead(Search::new(100)).await.unwrap();
-            let keys: Vec<_> = dead.iter().map(|dead| dead.key.as_deref().unwrap()).collect();
+            let keys: Vec<_> = dead
+                .iter()
+                .map(|dead| dead.key.as_deref().unwrap())
+                .collect();
             assert_eq!(keys, ["poison"]);
             assert_eq!(done.lock().unwrap().len(), NEIGHBOURS);
             return node.drain().await;
@@ -72,7 +86,11 @@ async fn start<O: OpenStore>(
     loop {
         let (process, done) = (Arc::clone(process), Arc::clone(done));
         let handler = move |due: Due| handle(due, Arc::clone(&process), Arc::clone(&done));
-        match builder().max_attempts(MAX_ATTEMPTS).start(timer, handler).await {
+        match builder()
+            .max_attempts(MAX_ATTEMPTS)
+            .start(timer, handler)
+            .await
+        {
             Ok(node) => return node,
             // A file is let go of in its own time.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -94,6 +112,9 @@ async fn handle(
         done.lock().unwrap().insert(key);
         return Outcome::Done;
     }
-    let _ = process.subscribe().wait_for(|process| *process == Process::IsGone).await;
+    let _ = process
+        .subscribe()
+        .wait_for(|process| *process == Process::IsGone)
+        .await;
     Outcome::Done
 }

@@ -36,7 +36,11 @@ pub(crate) async fn node_at(config: Config, namespace: &str) -> (Durable<Postgre
         async { Outcome::Done }
     };
     let node = Durable::postgres(config).namespace(namespace);
-    let node = node.lease(Duration::from_secs(1)).start(&timer, handler).await.unwrap();
+    let node = node
+        .lease(Duration::from_secs(1))
+        .start(&timer, handler)
+        .await
+        .unwrap();
     (node, fired)
 }
 
@@ -51,7 +55,14 @@ pub(crate) async fn next(fired: &mut Fired) -> Due {
 pub(crate) async fn keep_awake(server: &Server, namespace: &str) {
     let sql = "INSERT INTO tickwheel.timer (slot, due, id, claim, payload)
         SELECT 1024 * id, 0, 0, 1::bigint << 60, '' FROM tickwheel.namespace WHERE name = $1";
-    assert_eq!(client(server).await.execute(sql, &[&namespace]).await.unwrap(), 1);
+    assert_eq!(
+        client(server)
+            .await
+            .execute(sql, &[&namespace])
+            .await
+            .unwrap(),
+        1
+    );
 }
 
 /// Waits until something is so, with a bound that only a bug exceeds.
@@ -62,5 +73,7 @@ pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.expect(what);
+    tokio::time::timeout(Duration::from_secs(60), wait)
+        .await
+        .expect(what);
 }

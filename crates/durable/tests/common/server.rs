@@ -23,17 +23,33 @@ impl Server {
     /// Makes a cluster and starts it, with these settings besides.
     pub(crate) fn start(settings: &[&str]) -> io::Result<Self> {
         let server = Server::new()?;
-        let options = ["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "-D"];
+        let options = [
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "--no-sync",
+            "-E",
+            "UTF8",
+            "-D",
+        ];
         run(server.command("initdb").args(options).arg(server.data()))?;
         server.go(settings)?;
         Ok(server)
     }
 
     fn new() -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("tickwheel-postgres-").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("tickwheel-postgres-")
+            .tempdir()?;
         // Its server refuses to be root's, and then it is the user `postgres`' whose folder it is.
         set_permissions(folder.path(), Permissions::from_mode(0o777))?;
-        let mut server = Server { folder, programs: programs()?, port: port(), guard: None };
+        let mut server = Server {
+            folder,
+            programs: programs()?,
+            port: port(),
+            guard: None,
+        };
         server.guard = Some(server.guard()?);
         Ok(server)
     }
@@ -42,9 +58,22 @@ impl Server {
     #[allow(dead_code, reason = "not each program has a standby")]
     pub(crate) fn standby(of: &Server) -> io::Result<Self> {
         let server = Server::new()?;
-        let options = ["-U", "postgres", "-c", "fast", "--no-sync", "-h", "127.0.0.1", "-p"];
+        let options = [
+            "-U",
+            "postgres",
+            "-c",
+            "fast",
+            "--no-sync",
+            "-h",
+            "127.0.0.1",
+            "-p",
+        ];
         let mut copy = server.command("pg_basebackup");
-        run(copy.args(options).arg(of.port.to_string()).arg("-D").arg(server.data()))?;
+        run(copy
+            .args(options)
+            .arg(of.port.to_string())
+            .arg("-D")
+            .arg(server.data()))?;
         server.follow(of)?;
         Ok(server)
     }
@@ -53,23 +82,34 @@ impl Server {
     #[allow(dead_code, reason = "not each program has a standby")]
     pub(crate) fn follow(&self, of: &Server) -> io::Result<()> {
         std::fs::write(self.data().join("standby.signal"), "")?;
-        self.go(&[&format!("primary_conninfo=postgresql://postgres@127.0.0.1:{}", of.port)])
+        self.go(&[&format!(
+            "primary_conninfo=postgresql://postgres@127.0.0.1:{}",
+            of.port
+        )])
     }
 
     /// Has a standby take writes.
     #[allow(dead_code, reason = "not each program has a standby")]
     pub(crate) fn promote(&self) -> io::Result<()> {
-        run(self.command("pg_ctl").args(["-w", "promote", "-D"]).arg(self.data()))
+        run(self
+            .command("pg_ctl")
+            .args(["-w", "promote", "-D"])
+            .arg(self.data()))
     }
 
     /// Starts it again after [`crash`](Self::crash).
     pub(crate) fn go(&self, settings: &[&str]) -> io::Result<()> {
         let folder = self.folder.path().display();
         let mut options = format!("-h 127.0.0.1 -p {} -k {folder}", self.port);
-        settings.iter().for_each(|setting| options += &format!(" -c {setting}"));
+        settings
+            .iter()
+            .for_each(|setting| options += &format!(" -c {setting}"));
         let mut start = self.command("pg_ctl");
         start.args(["-w", "-t", "120", "-D"]).arg(self.data());
-        start.arg("-l").arg(self.folder.path().join("log")).args(["-o", &options, "start"]);
+        start
+            .arg("-l")
+            .arg(self.folder.path().join("log"))
+            .args(["-o", &options, "start"]);
         run(&mut start)
     }
 
@@ -97,8 +137,16 @@ impl Server {
         let script = "folder=$1; shift; read _; \"$@\"; rm -rf \"$folder\"";
         let (stop, mut guard) = (self.stop("immediate"), Command::new("sh"));
         guard.args(["-c", script, "sh"]).arg(self.folder.path());
-        guard.arg(stop.get_program()).args(stop.get_args()).current_dir("/").process_group(0);
-        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        guard
+            .arg(stop.get_program())
+            .args(stop.get_args())
+            .current_dir("/")
+            .process_group(0);
+        guard
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -144,7 +192,11 @@ pub(crate) fn port() -> u16 {
 /// proxy in front of it.
 pub(crate) fn config(port: u16) -> Config {
     let mut config = Config::new();
-    config.host("127.0.0.1").port(port).user("postgres").dbname("postgres");
+    config
+        .host("127.0.0.1")
+        .port(port)
+        .user("postgres")
+        .dbname("postgres");
     config
 }
 
@@ -159,11 +211,16 @@ pub(crate) async fn connect(config: &Config) -> Result<Client, tokio_postgres::E
 /// Returns the directory of `initdb`: from the path, or where Debian puts it.
 fn programs() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     let debian = versions.map(|version| version.path().join("bin"));
     // Of a server's own folder: elsewhere there may be some of them.
     let is_whole = |folder: &PathBuf| {
-        ["initdb", "pg_basebackup"].iter().all(|program| folder.join(program).exists())
+        ["initdb", "pg_basebackup"]
+            .iter()
+            .all(|program| folder.join(program).exists())
     };
     let found = std::env::split_paths(&path).chain(debian).find(is_whole);
     found.ok_or_else(|| io::Error::other("no initdb: install PostgreSQL (postgresql on Debian)"))

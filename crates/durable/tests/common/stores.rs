@@ -51,7 +51,11 @@ pub(crate) enum Former {
 
 impl Former {
     fn until(self) -> Option<StoreTime> {
-        if let Former::Debounced(until) = self { Some(until.time()) } else { None }
+        if let Former::Debounced(until) = self {
+            Some(until.time())
+        } else {
+            None
+        }
     }
 }
 
@@ -87,23 +91,38 @@ pub(crate) enum Step {
 impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let keys = |g: &mut Gen| {
-            let mut keys: Vec<u8> =
-                (0..u8::arbitrary(g) % 4).map(|_| u8::arbitrary(g) % 6).collect();
+            let mut keys: Vec<u8> = (0..u8::arbitrary(g) % 4)
+                .map(|_| u8::arbitrary(g) % 6)
+                .collect();
             keys.sort_unstable();
             keys.dedup();
             keys
         };
         match u8::arbitrary(g) % 12 {
             0..=3 => {
-                let keys = keys(g).into_iter().map(Some).chain([None]).collect::<Vec<_>>();
-                let row =
-                    |key| (key, Moment::arbitrary(g), bool::arbitrary(g), Former::arbitrary(g));
+                let keys = keys(g)
+                    .into_iter()
+                    .map(Some)
+                    .chain([None])
+                    .collect::<Vec<_>>();
+                let row = |key| {
+                    (
+                        key,
+                        Moment::arbitrary(g),
+                        bool::arbitrary(g),
+                        Former::arbitrary(g),
+                    )
+                };
                 Step::Schedule(keys.into_iter().map(row).collect())
             }
             4 => Step::Cancel(keys(g)),
             5 => {
                 let keys = keys(g);
-                Step::Touch(keys.into_iter().map(|key| (key, Moment::arbitrary(g))).collect())
+                Step::Touch(
+                    keys.into_iter()
+                        .map(|key| (key, Moment::arbitrary(g)))
+                        .collect(),
+                )
             }
             6 => {
                 let tag = Some(u8::arbitrary(g) % 4).filter(|_| u8::arbitrary(g) % 4 > 0);
@@ -162,18 +181,33 @@ fn tell(answer: &impl Debug) -> String {
 
 /// Returns a moment before which all died that are dead.
 async fn after_the_dead(store: &impl Store) -> StoreTime {
-    store.first().await.unwrap().now.plus(Duration::from_micros(1))
+    store
+        .first()
+        .await
+        .unwrap()
+        .now
+        .plus(Duration::from_micros(1))
 }
 
 fn scope(tag: Option<u8>) -> Scope {
-    Scope { tag: tag.map(|tag| format!("tag {tag}")), id: None }
+    Scope {
+        tag: tag.map(|tag| format!("tag {tag}")),
+        id: None,
+    }
 }
 
 impl<S: Store> Driven<S> {
     pub(crate) async fn new(store: S) -> Self {
         let (epochs, claims) = (BTreeMap::new(), Vec::new());
         let node = NodeId(0);
-        let mut driven = Driven { store, node, next_id: 0, epochs, first_epoch: 0, claims };
+        let mut driven = Driven {
+            store,
+            node,
+            next_id: 0,
+            epochs,
+            first_epoch: 0,
+            claims,
+        };
         driven.own().await;
         driven.first_epoch = *driven.epochs.values().max().expect("there are slots");
         driven
@@ -186,15 +220,25 @@ impl<S: Store> Driven<S> {
         self.store.join(self.node, LEASE).await.unwrap();
         let survey = self.store.survey(self.node).await.unwrap();
         assert_eq!((survey.live, survey.free), (1, self.store.slots()));
-        let owned = self.store.take(self.node, self.store.slots()).await.unwrap();
+        let owned = self
+            .store
+            .take(self.node, self.store.slots())
+            .await
+            .unwrap();
         let horizon = StoreTime::from_micros(1_000_000);
         self.store.publish(self.node, horizon).await.unwrap();
-        self.epochs = owned.iter().map(|Owned { slot, epoch }| (*slot, *epoch)).collect();
+        self.epochs = owned
+            .iter()
+            .map(|Owned { slot, epoch }| (*slot, *epoch))
+            .collect();
         assert_eq!(self.epochs.len(), self.store.slots() as usize);
     }
 
     fn name(&self, key: u8) -> KeyName {
-        KeyName { slot: self.store.slot(u64::from(key)), key: format!("key {key}") }
+        KeyName {
+            slot: self.store.slot(u64::from(key)),
+            key: format!("key {key}"),
+        }
     }
 
     pub(crate) async fn step(&mut self, step: &Step) -> String {
@@ -206,13 +250,25 @@ impl<S: Store> Driven<S> {
                     self.next_id += 1;
                     let id = self.next_id;
                     let slot = store.slot(key.map_or(id as u64, u64::from));
-                    let place = Place { due: at.time(), slot, id };
+                    let place = Place {
+                        due: at.time(),
+                        slot,
+                        id,
+                    };
                     let key = key.map(|key| self.name(key).key);
                     let tag = tagged.then(|| format!("tag {}", id % 4));
                     let payload = id.to_be_bytes().to_vec();
                     let keep = matches!(former, Former::Kept);
                     let until = former.until().map(|until| until.max(place.due));
-                    rows.push(NewRow { place, key, tag, payload, keep, until, planned: None });
+                    rows.push(NewRow {
+                        place,
+                        key,
+                        tag,
+                        payload,
+                        keep,
+                        until,
+                        planned: None,
+                    });
                 }
                 let written = store.schedule(NodeId(99), rows).await.unwrap();
                 // When a kept one is due is not told; one is due now, and their clocks differ.
@@ -222,14 +278,23 @@ impl<S: Store> Driven<S> {
                         && (it.due < Moment(true, 99).time() || it.due >= far)
                 };
                 let due = |it: &Written| Some(it.due).filter(|_| is_told(it));
-                tell(&written.iter().flatten().map(|it| (it.answer, due(it))).collect::<Vec<_>>())
+                tell(
+                    &written
+                        .iter()
+                        .flatten()
+                        .map(|it| (it.answer, due(it)))
+                        .collect::<Vec<_>>(),
+                )
             }
             Step::Cancel(keys) => {
                 let keys = keys.iter().map(|key| self.name(*key)).collect();
                 tell(&store.cancel(keys).await.unwrap())
             }
             Step::Touch(keys) => {
-                let keys = keys.iter().map(|(key, at)| (self.name(*key), at.time())).collect();
+                let keys = keys
+                    .iter()
+                    .map(|(key, at)| (self.name(*key), at.time()))
+                    .collect();
                 tell(&store.touch(keys).await.unwrap())
             }
             // All that are tagged so: which of them were meant is not promised.
@@ -245,12 +310,19 @@ impl<S: Store> Driven<S> {
             }
             Step::Pause(tag, until) => self.pause(*tag, *until).await,
             Step::Claim(limit, stale, crashes) => {
-                self.claim(usize::from(*limit), *stale, u32::from(*crashes)).await
+                self.claim(usize::from(*limit), *stale, u32::from(*crashes))
+                    .await
             }
             Step::Ack(acks) => self.acknowledge(acks).await,
             Step::NewOwner => {
                 self.own().await;
-                tell(&self.epochs.values().map(|epoch| epoch - self.first_epoch).max())
+                tell(
+                    &self
+                        .epochs
+                        .values()
+                        .map(|epoch| epoch - self.first_epoch)
+                        .max(),
+                )
             }
             Step::Look => self.look().await,
             Step::Requeue(which) => {
@@ -263,12 +335,20 @@ impl<S: Store> Driven<S> {
     }
 
     async fn all(&self) -> Vec<Place> {
-        let (slots, mut all) = (self.epochs.keys().copied().collect::<Vec<u32>>(), Vec::new());
+        let (slots, mut all) = (
+            self.epochs.keys().copied().collect::<Vec<u32>>(),
+            Vec::new(),
+        );
         let mut after = Place::before(StoreTime::MIN);
         loop {
             let page = self
                 .store
-                .load(Page { slots: slots.clone(), after, before: StoreTime::MAX, limit: 3 })
+                .load(Page {
+                    slots: slots.clone(),
+                    after,
+                    before: StoreTime::MAX,
+                    limit: 3,
+                })
                 .await
                 .unwrap();
             assert!(page.is_sorted() && page.iter().all(|place| *place > after));
@@ -284,7 +364,11 @@ impl<S: Store> Driven<S> {
         let until = until.map(Moment::marked);
         self.store.pause(scope(tag).tag, until).await.unwrap();
         let to = until.unwrap_or(Moment(true, 0).time());
-        let step = self.store.bulk(scope(tag), Bulk::Release(to), 1_000).await.unwrap();
+        let step = self
+            .store
+            .bulk(scope(tag), Bulk::Release(to), 1_000)
+            .await
+            .unwrap();
         let mut pauses = self.store.pauses().await.unwrap();
         pauses.sort();
         tell(&(step, pauses))
@@ -294,7 +378,10 @@ impl<S: Store> Driven<S> {
         let mut places = self.all().await;
         places.sort_by_key(|place| place.id); // A requeued one is due at another time in each.
         let epoch = |place: &Place| self.epochs[&place.slot] - i64::from(stale);
-        let claims = places.iter().map(|place| Claim { place: *place, epoch: epoch(place) });
+        let claims = places.iter().map(|place| Claim {
+            place: *place,
+            epoch: epoch(place),
+        });
         let claims: Vec<Claim> = claims.take(limit).collect();
         let mut answer = self.store.claim(self.node, claims, crashes).await.unwrap();
         let mut rows = answer.rows;
@@ -303,15 +390,39 @@ impl<S: Store> Driven<S> {
         let tell_row = |row: &ClaimedRow| {
             // What was requeued was due then, and their clocks differ.
             let planned = Some(row.planned).filter(|at| at.as_micros() < 1_000_000);
-            let ClaimedRow { key, tag, attempts, crashes, payload, .. } = row;
-            tell(&(row.claim.place.id, key, tag, attempts, crashes, payload, planned))
+            let ClaimedRow {
+                key,
+                tag,
+                attempts,
+                crashes,
+                payload,
+                ..
+            } = row;
+            tell(&(
+                row.claim.place.id,
+                key,
+                tag,
+                attempts,
+                crashes,
+                payload,
+                planned,
+            ))
         };
         answer.held.sort();
-        let held = answer.held.iter().map(|place| tell(&("held", place.id, place.due)));
+        let held = answer
+            .held
+            .iter()
+            .map(|place| tell(&("held", place.id, place.due)));
         let mut suspects = answer.suspects;
         suspects.sort_by_key(|suspect| suspect.place.id);
-        let suspects = suspects.iter().map(|it| tell(&(it.place.id, it.crashes, it.attempts)));
-        rows.iter().map(tell_row).chain(suspects).chain(held).collect()
+        let suspects = suspects
+            .iter()
+            .map(|it| tell(&(it.place.id, it.crashes, it.attempts)));
+        rows.iter()
+            .map(tell_row)
+            .chain(suspects)
+            .chain(held)
+            .collect()
     }
 
     /// Schedules rows of so many bytes, claims all that are left until there is none, and returns
@@ -320,21 +431,42 @@ impl<S: Store> Driven<S> {
     pub(crate) async fn claim_of_bytes(&mut self, bytes: &[usize]) -> Vec<usize> {
         let row = |(n, bytes): (usize, &usize)| {
             let due = StoreTime::from_micros(n as i64);
-            let place = Place { due, slot: self.store.slot(0), id: n as i64 };
-            NewRow { place, payload: vec![0; *bytes], ..NewRow::default() }
+            let place = Place {
+                due,
+                slot: self.store.slot(0),
+                id: n as i64,
+            };
+            NewRow {
+                place,
+                payload: vec![0; *bytes],
+                ..NewRow::default()
+            }
         };
         let rows: Vec<NewRow> = bytes.iter().enumerate().map(row).collect();
         let epoch = self.epochs[&self.store.slot(0)];
-        let claim = |row: &NewRow| Claim { place: row.place, epoch };
+        let claim = |row: &NewRow| Claim {
+            place: row.place,
+            epoch,
+        };
         let mut claims: Vec<Claim> = rows.iter().map(claim).collect();
         self.store.schedule(self.node, rows).await.unwrap();
         let mut counts = Vec::new();
         while !claims.is_empty() {
-            let answer = self.store.claim(self.node, claims.clone(), 0).await.unwrap();
+            let answer = self
+                .store
+                .claim(self.node, claims.clone(), 0)
+                .await
+                .unwrap();
             claims.retain(|claim| answer.more.contains(&claim.place));
-            let ack = |row: &ClaimedRow| Ack { claim: row.claim, ending: Ending::Done };
+            let ack = |row: &ClaimedRow| Ack {
+                claim: row.claim,
+                ending: Ending::Done,
+            };
             counts.push(answer.rows.len());
-            self.store.acknowledge(answer.rows.iter().map(ack).collect()).await.unwrap();
+            self.store
+                .acknowledge(answer.rows.iter().map(ack).collect())
+                .await
+                .unwrap();
         }
         counts
     }
@@ -351,7 +483,11 @@ impl<S: Store> Driven<S> {
                 1 => Ending::Retry(at.time()),
                 2 => {
                     let planned = Some(Moment(true, *which % 8).time()).filter(|_| at.0);
-                    Ending::Again { due: at.time(), planned, payload: vec![*which] }
+                    Ending::Again {
+                        due: at.time(),
+                        planned,
+                        payload: vec![*which],
+                    }
                 }
                 _ => Ending::Dead(format!("reason {which}")),
             };
@@ -372,7 +508,14 @@ impl<S: Store> Driven<S> {
         }
         let width = Duration::from_millis(2);
         for from in [StoreTime::MIN, Moment(false, 0).time()] {
-            let bars = self.store.histogram(Bars { from, width, count: 4 }).await;
+            let bars = self
+                .store
+                .histogram(Bars {
+                    from,
+                    width,
+                    count: 4,
+                })
+                .await;
             told += &tell(&bars.unwrap());
         }
         told + &tell(&search::listed(&self.store).await)

@@ -9,7 +9,12 @@ use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Search, Touched, Whe
 async fn a_timer_fires_at_its_time_and_once() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    assert_eq!(node.schedule(Entry::keyed("a", seconds(90), "x")).await.unwrap(), Scheduled::New);
+    assert_eq!(
+        node.schedule(Entry::keyed("a", seconds(90), "x"))
+            .await
+            .unwrap(),
+        Scheduled::New
+    );
     rig.pass(Duration::from_millis(89_990)).await;
     assert_eq!(rig.fired(), Vec::<String>::new(), "early");
     rig.pass(Duration::from_millis(50)).await;
@@ -23,11 +28,18 @@ async fn a_timer_fires_at_its_time_and_once() {
 async fn a_later_schedule_replaces_and_a_cancel_is_certain() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    node.schedule(Entry::keyed("a", seconds(5), "old")).await.unwrap();
+    node.schedule(Entry::keyed("a", seconds(5), "old"))
+        .await
+        .unwrap();
     let again = Entry::keyed("a", seconds(10), "new");
     assert_eq!(node.schedule(again).await.unwrap(), Scheduled::Replaced);
-    node.schedule(Entry::keyed("b", seconds(5), "y")).await.unwrap();
-    assert_eq!(node.cancel("b").await.unwrap(), Cancelled::Cancelled(b"y".to_vec()));
+    node.schedule(Entry::keyed("b", seconds(5), "y"))
+        .await
+        .unwrap();
+    assert_eq!(
+        node.cancel("b").await.unwrap(),
+        Cancelled::Cancelled(b"y".to_vec())
+    );
     assert_eq!(node.cancel("b").await.unwrap(), Cancelled::Unknown);
     rig.pass(seconds(9)).await;
     assert!(rig.fired().is_empty());
@@ -40,15 +52,29 @@ async fn a_touch_moves_both_ways_and_a_running_timer_stays() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
     for (key, at) in [("later", 5), ("earlier", 3_000), ("slow", 1)] {
-        node.schedule(Entry::keyed(key, seconds(at), "x")).await.unwrap();
+        node.schedule(Entry::keyed(key, seconds(at), "x"))
+            .await
+            .unwrap();
     }
-    assert_eq!(node.touch("later", seconds(20)).await.unwrap(), Touched::Moved);
-    assert_eq!(node.touch("earlier", seconds(2)).await.unwrap(), Touched::Moved);
-    assert_eq!(node.touch("none", seconds(2)).await.unwrap(), Touched::Unknown);
+    assert_eq!(
+        node.touch("later", seconds(20)).await.unwrap(),
+        Touched::Moved
+    );
+    assert_eq!(
+        node.touch("earlier", seconds(2)).await.unwrap(),
+        Touched::Moved
+    );
+    assert_eq!(
+        node.touch("none", seconds(2)).await.unwrap(),
+        Touched::Unknown
+    );
     rig.pass(seconds(4)).await;
     assert_eq!(rig.fired(), ["slow=x#1", "earlier=x#1"]);
     assert_eq!(node.cancel("slow").await.unwrap(), Cancelled::Running);
-    assert_eq!(node.touch("slow", seconds(9)).await.unwrap(), Touched::Running);
+    assert_eq!(
+        node.touch("slow", seconds(9)).await.unwrap(),
+        Touched::Running
+    );
     assert!(node.get("slow").await.unwrap().unwrap().running);
     rig.pass(seconds(17)).await;
     assert_eq!(rig.fired(), ["later=x#1"]);
@@ -59,8 +85,14 @@ async fn a_touch_moves_both_ways_and_a_running_timer_stays() {
 async fn a_cancel_ends_what_is_running_with_that_run() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    for (key, payload) in [("slow a", "again"), ("slow b", "retry"), ("slow c", "again")] {
-        node.schedule(Entry::keyed(key, seconds(1), payload)).await.unwrap();
+    for (key, payload) in [
+        ("slow a", "again"),
+        ("slow b", "retry"),
+        ("slow c", "again"),
+    ] {
+        node.schedule(Entry::keyed(key, seconds(1), payload))
+            .await
+            .unwrap();
     }
     rig.pass(seconds(2)).await;
     assert_eq!(rig.fired().len(), 3);
@@ -78,41 +110,79 @@ async fn a_cancel_ends_what_is_running_with_that_run() {
 #[tokio::test]
 async fn a_cancelled_run_is_not_taken_over() {
     let rig = Rig::new().await;
-    let (first, second) = (rig.node(|options| options).await, rig.node(|options| options).await);
+    let (first, second) = (
+        rig.node(|options| options).await,
+        rig.node(|options| options).await,
+    );
     for n in 0..20 {
-        first.schedule(Entry::keyed(format!("slow {n}"), seconds(30), "x")).await.unwrap();
+        first
+            .schedule(Entry::keyed(format!("slow {n}"), seconds(30), "x"))
+            .await
+            .unwrap();
     }
     rig.pass(seconds(31)).await;
     assert_eq!(rig.fired().len(), 20);
     drop(first);
     for n in 0..10 {
-        assert_eq!(second.cancel(&format!("slow {n}")).await.unwrap(), Cancelled::Running);
+        assert_eq!(
+            second.cancel(&format!("slow {n}")).await.unwrap(),
+            Cancelled::Running
+        );
     }
     rig.pass(seconds(60)).await;
     let again = rig.fired();
     assert!(!again.is_empty(), "the dead one had some");
-    assert!(again.iter().all(|fired| fired.starts_with("slow 1") && !fired.contains("slow 1=")));
+    assert!(
+        again
+            .iter()
+            .all(|fired| fired.starts_with("slow 1") && !fired.contains("slow 1="))
+    );
     assert!(rig.store.is_empty());
 }
 
 #[tokio::test]
 async fn outcomes_say_what_becomes_of_a_timer() {
     let rig = Rig::new().await;
-    let node = rig.node(|options| options.max_attempts(3).retry_after(seconds(1))).await;
-    for (key, payload) in [("twice", "again"), ("bad", "retry"), ("worse", "panic"), ("x", "dead")]
-    {
-        node.schedule(Entry::keyed(key, Duration::ZERO, payload)).await.unwrap();
+    let node = rig
+        .node(|options| options.max_attempts(3).retry_after(seconds(1)))
+        .await;
+    for (key, payload) in [
+        ("twice", "again"),
+        ("bad", "retry"),
+        ("worse", "panic"),
+        ("x", "dead"),
+    ] {
+        node.schedule(Entry::keyed(key, Duration::ZERO, payload))
+            .await
+            .unwrap();
     }
     rig.pass(seconds(60)).await;
     let mut fired = rig.fired();
     fired.sort();
-    let expected = ["bad=retry#1", "bad=retry#2", "bad=retry#3", "twice=again#1", "twice=last#1"];
+    let expected = [
+        "bad=retry#1",
+        "bad=retry#2",
+        "bad=retry#3",
+        "twice=again#1",
+        "twice=last#1",
+    ];
     assert_eq!(fired[..5], expected);
-    assert_eq!(fired[5..], ["worse=panic#1", "worse=panic#2", "worse=panic#3", "x=dead#1"]);
+    assert_eq!(
+        fired[5..],
+        [
+            "worse=panic#1",
+            "worse=panic#2",
+            "worse=panic#3",
+            "x=dead#1"
+        ]
+    );
     let mut dead = node.dead(Search::new(10)).await.unwrap();
     dead.sort_by(|a, b| a.key.cmp(&b.key));
     let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
-    assert_eq!((reasons[0], reasons[2]), ("3 attempts failed: not now", "no good"));
+    assert_eq!(
+        (reasons[0], reasons[2]),
+        ("3 attempts failed: not now", "no good")
+    );
     assert!(reasons[1].starts_with("3 attempts failed: ") && reasons[1].contains("as it should"));
     assert!(node.requeue(dead[2].id).await.unwrap());
     assert!(!node.requeue(dead[2].id).await.unwrap());
@@ -124,12 +194,18 @@ async fn outcomes_say_what_becomes_of_a_timer() {
 #[tokio::test]
 async fn what_fails_or_takes_too_long_is_tried_again_after_a_while() {
     let rig = Rig::new().await;
-    let node =
-        rig.node(|options| options.max_attempts(3).retry_after(seconds(4)).time_limit(seconds(3)));
+    let node = rig.node(|options| {
+        options
+            .max_attempts(3)
+            .retry_after(seconds(4))
+            .time_limit(seconds(3))
+    });
     let node = node.await;
     let entries = ["fails", "slow"].map(|key| Entry::keyed(key, seconds(1), "fail").tag("some"));
     let fine = Entry::keyed("fine", seconds(1), "x");
-    node.schedule_many(entries.into_iter().chain([fine]).collect()).await.unwrap();
+    node.schedule_many(entries.into_iter().chain([fine]).collect())
+        .await
+        .unwrap();
     let first = rig.now() + seconds(1);
     for (attempt, wait, rest) in [(1, 2, 2), (2, 4, 4), (3, 8, 40)] {
         rig.pass(seconds(wait)).await;
@@ -143,30 +219,54 @@ async fn what_fails_or_takes_too_long_is_tried_again_after_a_while() {
     let reasons: Vec<&str> = dead.iter().map(|dead| dead.reason.as_str()).collect();
     assert_eq!(
         reasons,
-        ["3 attempts failed: no luck", "3 attempts failed: it took longer than 3s"]
+        [
+            "3 attempts failed: no luck",
+            "3 attempts failed: it took longer than 3s"
+        ]
     );
     for (dead, least) in dead.iter().zip([12, 12 + 3 * 3]) {
         let (died, tag) = (SystemTime::from(dead.died), dead.tag.as_deref());
         assert!(died >= first + seconds(least), "{least}");
         assert!(died < first + seconds(least + least / 4 + 2) && tag == Some("some"));
     }
-    assert_eq!((node.stats().done, node.stats().panicked, rig.store.is_empty()), (1, 0, true));
+    assert_eq!(
+        (
+            node.stats().done,
+            node.stats().panicked,
+            rig.store.is_empty()
+        ),
+        (1, 0, true)
+    );
 }
 
 #[tokio::test]
 async fn faults_of_the_store_lose_nothing() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    for operation in ["claim", "acknowledge", "load", "hints", "publish", "renew", "survey"] {
+    for operation in [
+        "claim",
+        "acknowledge",
+        "load",
+        "hints",
+        "publish",
+        "renew",
+        "survey",
+    ] {
         for fault in [Fault::Refuse, Fault::LoseAnswer, Fault::Refuse] {
             rig.store.inject(operation, fault);
         }
     }
     rig.store.inject("schedule", Fault::Refuse);
     let entry = || Entry::keyed("a", seconds(70), "x");
-    assert!(matches!(node.schedule(entry()).await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        node.schedule(entry()).await,
+        Err(Error::Unavailable(_))
+    ));
     rig.store.inject("schedule", Fault::LoseAnswer);
-    assert!(matches!(node.schedule(entry()).await, Err(Error::Uncertain(_))));
+    assert!(matches!(
+        node.schedule(entry()).await,
+        Err(Error::Uncertain(_))
+    ));
     assert_eq!(node.schedule(entry()).await.unwrap(), Scheduled::Replaced);
     rig.pass(seconds(75)).await;
     // A claim whose answer was lost is no attempt: no handler began.
@@ -178,8 +278,12 @@ async fn faults_of_the_store_lose_nothing() {
 #[tokio::test]
 async fn a_window_that_is_full_delays_and_loses_nothing() {
     let rig = Rig::new().await;
-    let node = rig.node(|options| options.max_near(10).max_in_flight(3)).await;
-    let entries = (0..100).map(|n| Entry::unkeyed(seconds(30), format!("{n}"))).collect();
+    let node = rig
+        .node(|options| options.max_near(10).max_in_flight(3))
+        .await;
+    let entries = (0..100)
+        .map(|n| Entry::unkeyed(seconds(30), format!("{n}")))
+        .collect();
     node.schedule_many(entries).await.unwrap();
     rig.pass(seconds(29)).await;
     assert!(node.stats().near <= 10, "{:?}", node.stats());
@@ -193,7 +297,9 @@ async fn a_window_that_is_full_delays_and_loses_nothing() {
 async fn a_window_without_end_is_loaded() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options.window(Duration::MAX)).await;
-    node.schedule(Entry::keyed("a", seconds(100), "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", seconds(100), "x"))
+        .await
+        .unwrap();
     node.touch("a", seconds(1)).await.unwrap();
     rig.pass(seconds(3)).await;
     assert_eq!(rig.fired(), ["a=x#1"]);
@@ -203,17 +309,25 @@ async fn a_window_without_end_is_loaded() {
 async fn late_timers_are_paced_and_those_on_time_are_not() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    let entries = (0..100).map(|n| Entry::unkeyed(seconds(30), format!("{n}"))).collect();
+    let entries = (0..100)
+        .map(|n| Entry::unkeyed(seconds(30), format!("{n}")))
+        .collect();
     node.schedule_many(entries).await.unwrap();
     drop(node);
     rig.pass(seconds(60)).await; // An outage.
     let node = rig.node(|options| options.catch_up_rate(10)).await;
     rig.pass(seconds(2)).await;
-    node.schedule(Entry::keyed("now", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("now", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     rig.pass(Duration::from_millis(100)).await;
     let fired = rig.fired();
     assert!(fired.contains(&"now=x#1".to_owned()), "{fired:?}");
-    assert!((5..40).contains(&fired.len()), "{} at 10 a second", fired.len());
+    assert!(
+        (5..40).contains(&fired.len()),
+        "{} at 10 a second",
+        fired.len()
+    );
     rig.pass(seconds(12)).await;
     assert_eq!(fired.len() + rig.fired().len(), 101);
 }
@@ -222,10 +336,15 @@ async fn late_timers_are_paced_and_those_on_time_are_not() {
 async fn a_key_is_in_one_handler_at_a_time() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    node.schedule(Entry::keyed("slow", Duration::ZERO, "first")).await.unwrap();
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "first"))
+        .await
+        .unwrap();
     rig.pass(seconds(1)).await;
     // It runs; scheduled anew it waits until that has ended.
-    let again = node.schedule(Entry::keyed("slow", Duration::ZERO, "second")).await.unwrap();
+    let again = node
+        .schedule(Entry::keyed("slow", Duration::ZERO, "second"))
+        .await
+        .unwrap();
     assert_eq!(again, Scheduled::Replaced);
     rig.pass(seconds(3)).await;
     assert_eq!(rig.fired(), ["slow=first#1"]);
@@ -240,12 +359,20 @@ async fn calls_on_one_key_that_are_made_at_once_are_answered() {
     let node = rig.node(|options| options).await;
     let entry = |payload| Entry::keyed("a", seconds(100), payload);
     let calls = async move {
-        let (first, second) =
-            tokio::join!(node.schedule(entry("first")), node.schedule(entry("second")));
-        assert_eq!((first.unwrap(), second.unwrap()), (Scheduled::New, Scheduled::Replaced));
+        let (first, second) = tokio::join!(
+            node.schedule(entry("first")),
+            node.schedule(entry("second"))
+        );
+        assert_eq!(
+            (first.unwrap(), second.unwrap()),
+            (Scheduled::New, Scheduled::Replaced)
+        );
         let (first, second) =
             tokio::join!(node.touch("a", seconds(200)), node.touch("a", seconds(300)));
-        assert_eq!((first.unwrap(), second.unwrap()), (Touched::Moved, Touched::Moved));
+        assert_eq!(
+            (first.unwrap(), second.unwrap()),
+            (Touched::Moved, Touched::Moved)
+        );
         let (first, second) = tokio::join!(node.cancel("a"), node.cancel("a"));
         assert_eq!(first.unwrap(), Cancelled::Cancelled(b"second".to_vec()));
         assert_eq!(second.unwrap(), Cancelled::Unknown);
@@ -276,10 +403,15 @@ async fn tags_histogram_and_bad_names() {
         assert!(matches!(node.schedule(entry).await, Err(Error::BadName(_))));
     }
     let long = Entry::unkeyed(due(1), vec![0; (1 << 20) + 1]);
-    assert!(matches!(node.schedule(long).await, Err(Error::PayloadTooLong(_))));
+    assert!(matches!(
+        node.schedule(long).await,
+        Err(Error::PayloadTooLong(_))
+    ));
     let far = Entry::keyed("far", Duration::MAX, "x");
     assert_eq!(node.schedule(far).await.unwrap(), Scheduled::New);
-    let twice = ["1", "2", "3"].map(|n| Entry::keyed("k", due(1), n)).to_vec();
+    let twice = ["1", "2", "3"]
+        .map(|n| Entry::keyed("k", due(1), n))
+        .to_vec();
     node.schedule_many(twice).await.unwrap();
     assert_eq!(node.get("k").await.unwrap().unwrap().payload, b"3");
 }
@@ -288,8 +420,12 @@ async fn tags_histogram_and_bad_names() {
 async fn a_drained_node_has_nothing_in_flight_and_refuses() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
-    node.schedule(Entry::keyed("later", seconds(100), "x")).await.unwrap();
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x"))
+        .await
+        .unwrap();
+    node.schedule(Entry::keyed("later", seconds(100), "x"))
+        .await
+        .unwrap();
     rig.pass(seconds(1)).await;
     let drained = tokio::spawn({
         let node = node.clone();
@@ -314,13 +450,18 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
 async fn a_handler_has_its_node_and_does_not_keep_it() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
-    node.schedule(Entry::keyed("a", seconds(1), "follow").tag("both")).await.unwrap();
+    node.schedule(Entry::keyed("a", seconds(1), "follow").tag("both"))
+        .await
+        .unwrap();
     rig.pass(seconds(3)).await;
     let listed = node.list(Search::new(9).tag("both")).await.unwrap();
     assert_eq!((listed.len(), &*listed[0].payload), (1, &b"x"[..]));
     rig.pass(seconds(4)).await;
     assert_eq!(rig.fired(), ["a=follow#1", "next=x#1"]);
-    assert!(rig.node_of_kept().is_some_and(|node| node.stats().done == 2));
+    assert!(
+        rig.node_of_kept()
+            .is_some_and(|node| node.stats().done == 2)
+    );
     drop(node);
     assert!(rig.node_of_kept().is_none());
 }
@@ -328,9 +469,13 @@ async fn a_handler_has_its_node_and_does_not_keep_it() {
 #[tokio::test]
 async fn a_handler_that_beats_takes_longer_than_its_limit_until_it_hangs() {
     let rig = Rig::new().await;
-    let node = rig.node(|options| options.time_limit(seconds(3)).max_attempts(1)).await;
+    let node = rig
+        .node(|options| options.time_limit(seconds(3)).max_attempts(1))
+        .await;
     for payload in ["x", "hang"] {
-        node.schedule(Entry::keyed("beats", Duration::ZERO, payload)).await.unwrap();
+        node.schedule(Entry::keyed("beats", Duration::ZERO, payload))
+            .await
+            .unwrap();
         rig.pass(seconds(15)).await;
     }
     assert_eq!((rig.fired().len(), node.stats().done), (2, 1));

@@ -35,9 +35,17 @@ struct Log {
 impl Rig {
     pub(crate) async fn new() -> Self {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().expect("it is right");
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .build()
+            .expect("it is right");
         let store = Memory::new(16, clock.clone());
-        Rig { clock, timer, store, log: Arc::default() }
+        Rig {
+            clock,
+            timer,
+            store,
+            log: Arc::default(),
+        }
     }
 
     /// Starts a node, and waits until it owns what it will own.
@@ -51,7 +59,10 @@ impl Rig {
             async move { log.handle(due, &timer).await }
         };
         let builder = set(Durable::memory(self.store.clone()));
-        let node = builder.start(&self.timer, handler).await.expect("memory opens");
+        let node = builder
+            .start(&self.timer, handler)
+            .await
+            .expect("memory opens");
         self.pass(Duration::from_millis(100)).await;
         node
     }
@@ -72,7 +83,13 @@ impl Rig {
 
     /// Returns the node of a timer that a handler has kept, if that is there.
     pub(crate) fn node_of_kept(&self) -> Option<Durable<Memory>> {
-        self.log.kept.lock().unwrap().as_ref().expect("it was kept").node()
+        self.log
+            .kept
+            .lock()
+            .unwrap()
+            .as_ref()
+            .expect("it was kept")
+            .node()
     }
 
     pub(crate) fn most_at_once(&self) -> usize {
@@ -90,7 +107,10 @@ impl Log {
         let key = due.key.as_deref().unwrap_or("-");
         let kept = due.clone();
         let payload = String::from_utf8(due.payload).unwrap();
-        self.fired.lock().unwrap().push(format!("{key}={payload}#{}", due.attempt));
+        self.fired
+            .lock()
+            .unwrap()
+            .push(format!("{key}={payload}#{}", due.attempt));
         tokio::task::yield_now().await;
         for _ in 0..if key == "beats" { 10 } else { 0 } {
             kept.extend(seconds(2));
@@ -104,7 +124,9 @@ impl Log {
             "follow" => {
                 let node = kept.node::<Memory>().expect("it runs");
                 let next = Entry::keyed("next", seconds(5), "x");
-                node.schedule(kept.tag.iter().fold(next, Entry::tag)).await.unwrap();
+                node.schedule(kept.tag.iter().fold(next, Entry::tag))
+                    .await
+                    .unwrap();
                 *self.kept.lock().unwrap() = Some(kept);
                 Outcome::Done
             }
@@ -127,7 +149,9 @@ impl Log {
             b"jitter" => (Missed::Once, 9),
             _ => (Missed::Once, 0),
         };
-        let series = Series::every(seconds(10)).missed(missed).jitter(seconds(jitter));
+        let series = Series::every(seconds(10))
+            .missed(missed)
+            .jitter(seconds(jitter));
         let planned = due.planned.as_micros() / 1_000_000 % 1_000_000;
         if (due.payload.as_slice(), planned) == (b"dies", 20) {
             return Outcome::Dead("no good".to_owned());

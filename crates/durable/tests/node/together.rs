@@ -21,7 +21,10 @@ async fn slots_are_shared_fairly_and_handed_over_without_a_loss_or_a_double() {
     let third = rig.node(|options| options.lease(seconds(3))).await;
     rig.pass(seconds(2)).await;
     let slots = [&first, &second, &third].map(|node| node.stats().slots);
-    assert!(slots.iter().all(|slots| (4..=6).contains(slots)), "{slots:?}");
+    assert!(
+        slots.iter().all(|slots| (4..=6).contains(slots)),
+        "{slots:?}"
+    );
     rig.pass(seconds(2)).await;
     let mut fired = rig.fired();
     assert_eq!(fired.len(), 300);
@@ -42,7 +45,9 @@ async fn slots_are_shared_fairly_and_handed_over_without_a_loss_or_a_double() {
 #[tokio::test]
 async fn a_dead_nodes_timers_fire_elsewhere_within_the_bound() {
     let rig = Rig::new().await;
-    let first = rig.node(|options| options.lease(Duration::from_millis(3_300))).await;
+    let first = rig
+        .node(|options| options.lease(Duration::from_millis(3_300)))
+        .await;
     let second = rig.node(|options| options.lease(seconds(3))).await;
     rig.pass(seconds(1)).await;
     let entries = (0..100).map(|n| Entry::keyed(format!("{n}"), seconds(5), "x"));
@@ -67,7 +72,9 @@ async fn a_crash_counts_as_an_attempt() {
     let rig = Rig::new().await;
     let start = || rig.node(|options| options.lease(seconds(1)).max_attempts(2));
     let node = start().await;
-    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     rig.pass(Duration::from_millis(100)).await;
     drop(node);
     for life in [1_500, 1_500, 1_500, 11_000, 14_000] {
@@ -75,7 +82,10 @@ async fn a_crash_counts_as_an_attempt() {
         rig.pass(Duration::from_millis(life)).await;
         drop(node);
     }
-    assert_eq!(rig.fired(), ["slow=x#1", "slow=x#2", "slow=x#3", "slow=x#4", "slow=x#5"]);
+    assert_eq!(
+        rig.fired(),
+        ["slow=x#1", "slow=x#2", "slow=x#3", "slow=x#4", "slow=x#5"]
+    );
     let node = start().await;
     rig.pass(seconds(23)).await;
     assert_eq!(node.stats().dead, 0);
@@ -92,7 +102,9 @@ async fn a_cancelled_poison_waits_no_more() {
     let rig = Rig::new().await;
     let start = || rig.node(|options| options.lease(seconds(1)));
     let node = start().await;
-    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     rig.pass(Duration::from_millis(100)).await;
     drop(node);
     for _ in 0..3 {
@@ -148,7 +160,9 @@ async fn what_was_in_a_crash_runs_again_a_hundred_at_a_time() {
     rig.pass(seconds(2)).await;
     assert_eq!(rig.fired().len(), 100);
     assert_eq!((node.stats().ready, node.stats().in_flight), (150, 100));
-    node.schedule(Entry::keyed("another", Duration::ZERO, "y")).await.unwrap();
+    node.schedule(Entry::keyed("another", Duration::ZERO, "y"))
+        .await
+        .unwrap();
     rig.pass(Duration::from_millis(100)).await;
     assert_eq!(rig.fired(), ["another=y#1"], "it waits for none of them");
     rig.pass(seconds(15)).await;
@@ -163,7 +177,9 @@ async fn a_node_that_cannot_renew_stops_and_comes_back() {
     for _ in 0..100 {
         rig.store.inject("renew", Fault::Refuse);
     }
-    node.schedule(Entry::keyed("a", seconds(4), "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", seconds(4), "x"))
+        .await
+        .unwrap();
     rig.pass(seconds(6)).await;
     assert!(node.stats().leases_lost >= 1);
     rig.pass(seconds(4)).await;
@@ -177,7 +193,10 @@ async fn what_another_node_schedules_is_hinted_at() {
     let second = rig.node(|options| options.lease(seconds(3))).await;
     rig.pass(seconds(2)).await;
     for n in 0..50 {
-        first.schedule(Entry::unkeyed(Duration::from_millis(300), format!("{n}"))).await.unwrap();
+        first
+            .schedule(Entry::unkeyed(Duration::from_millis(300), format!("{n}")))
+            .await
+            .unwrap();
     }
     rig.pass(Duration::from_millis(350)).await; // A hint takes 20 ms, a sweep over 500.
     assert_eq!(rig.fired().len(), 50);
@@ -196,11 +215,23 @@ async fn what_is_written_as_the_window_moves_is_loaded_with_it() {
     node.schedule_many(awake.collect()).await.unwrap();
     rig.pass(seconds(30)).await; // A minute's window has moved by half a minute.
     rig.store.inject("hints", Fault::LoseAnswer);
-    let place = Place { due: rig.store.now().plus(seconds(45)), slot: 0, id: 1 };
-    let row = NewRow { place, payload: b"late".to_vec(), ..NewRow::default() };
+    let place = Place {
+        due: rig.store.now().plus(seconds(45)),
+        slot: 0,
+        id: 1,
+    };
+    let row = NewRow {
+        place,
+        payload: b"late".to_vec(),
+        ..NewRow::default()
+    };
     rig.store.schedule(NodeId(0), vec![row]).await.unwrap();
     rig.pass(seconds(47)).await;
-    let late = rig.fired().iter().filter(|fired| *fired == "-=late#1").count();
+    let late = rig
+        .fired()
+        .iter()
+        .filter(|fired| *fired == "-=late#1")
+        .count();
     assert_eq!((late, node.stats().swept), (1, 0));
 }
 
@@ -211,11 +242,17 @@ async fn lost_hints_are_found_by_a_sweep() {
     let first = rig.node(|options| options.lease(seconds(3))).await;
     let second = rig.node(|options| options.lease(seconds(3))).await;
     rig.pass(seconds(2)).await;
-    for when in [When::After(Duration::from_millis(300)), When::At(SystemTime::UNIX_EPOCH)] {
+    for when in [
+        When::After(Duration::from_millis(300)),
+        When::At(SystemTime::UNIX_EPOCH),
+    ] {
         for n in 0..20 {
             rig.store.inject("hints", Fault::LoseAnswer);
             rig.store.inject("hints", Fault::LoseAnswer);
-            first.schedule(Entry::unkeyed(when, format!("{n}"))).await.unwrap();
+            first
+                .schedule(Entry::unkeyed(when, format!("{n}")))
+                .await
+                .unwrap();
         }
         let swept = || first.stats().swept + second.stats().swept;
         let before = swept();
@@ -229,7 +266,9 @@ async fn lost_hints_are_found_by_a_sweep() {
 async fn what_a_node_had_in_hand_as_its_lease_ran_out_is_run_again_soon() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options.lease(seconds(1))).await;
-    node.schedule(Entry::keyed("slow", Duration::ZERO, "x")).await.unwrap();
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x"))
+        .await
+        .unwrap();
     for _ in 0..1_000 {
         rig.store.inject("acknowledge", Fault::Refuse);
     }
@@ -249,7 +288,9 @@ async fn a_node_that_cannot_rest_is_awake() {
     let node = rig.node(|options| options).await;
     (0..100).for_each(|_| rig.store.inject("rest", Fault::Refuse));
     rig.pass(seconds(30)).await;
-    node.schedule(Entry::keyed("a", seconds(1), "x")).await.unwrap();
+    node.schedule(Entry::keyed("a", seconds(1), "x"))
+        .await
+        .unwrap();
     rig.pass(seconds(2)).await;
     assert_eq!(rig.fired(), ["a=x#1"]);
 }
@@ -266,7 +307,10 @@ async fn calls_at_rest(rig: &Rig) -> u64 {
 #[tokio::test]
 async fn nodes_with_nothing_due_ask_nothing_and_wake_for_each_timer_in_time() {
     let rig = Rig::new().await;
-    let nodes = [rig.node(|options| options).await, rig.node(|options| options).await];
+    let nodes = [
+        rig.node(|options| options).await,
+        rig.node(|options| options).await,
+    ];
     assert_eq!(calls_at_rest(&rig).await, 0);
     assert_eq!(nodes.each_ref().map(|node| node.stats().slots), [0, 0]);
     // What is far wakes nobody but for a look.
@@ -276,18 +320,26 @@ async fn nodes_with_nothing_due_ask_nothing_and_wake_for_each_timer_in_time() {
         nodes[0].schedule(entry).await.unwrap();
     }
     rig.pass(seconds(10)).await;
-    assert!(rig.store.calls() - before < 120, "{}", rig.store.calls() - before);
+    assert!(
+        rig.store.calls() - before < 120,
+        "{}",
+        rig.store.calls() - before
+    );
     // What is near is in time, by whichever node it was written, moved or brought back.
     for (node, delay) in nodes.iter().zip([Duration::ZERO, seconds(30)]) {
         assert_eq!(calls_at_rest(&rig).await, 0);
-        node.schedule(Entry::keyed("soon", delay, "dead")).await.unwrap();
+        node.schedule(Entry::keyed("soon", delay, "dead"))
+            .await
+            .unwrap();
         rig.pass(delay + Duration::from_millis(100)).await;
         assert_eq!(rig.fired(), ["soon=dead#1"]);
         assert_eq!(calls_at_rest(&rig).await, 0);
         node.touch("99", delay).await.unwrap();
         rig.pass(delay + Duration::from_millis(100)).await;
         assert_eq!(rig.fired(), ["99=x#1"]);
-        node.schedule(Entry::keyed("99", seconds(3_600), "x")).await.unwrap();
+        node.schedule(Entry::keyed("99", seconds(3_600), "x"))
+            .await
+            .unwrap();
         assert_eq!(calls_at_rest(&rig).await, 0);
         let dead = node.dead(Search::new(1)).await.unwrap()[0].id;
         assert!(node.requeue(dead).await.unwrap());
@@ -302,18 +354,30 @@ async fn nodes_with_nothing_due_ask_nothing_and_wake_for_each_timer_in_time() {
 async fn one_who_rests_takes_over_from_one_who_dies() {
     for dies_awake in [false, true] {
         let rig = Rig::new().await;
-        let (first, second) =
-            (rig.node(|options| options).await, rig.node(|options| options).await);
+        let (first, second) = (
+            rig.node(|options| options).await,
+            rig.node(|options| options).await,
+        );
         assert_eq!(calls_at_rest(&rig).await, 0);
-        first.schedule(Entry::keyed("far", seconds(3_600), "x")).await.unwrap();
+        first
+            .schedule(Entry::keyed("far", seconds(3_600), "x"))
+            .await
+            .unwrap();
         if dies_awake {
-            first.schedule(Entry::keyed("slow", Duration::ZERO, "retry")).await.unwrap();
+            first
+                .schedule(Entry::keyed("slow", Duration::ZERO, "retry"))
+                .await
+                .unwrap();
             rig.pass(Duration::from_millis(200)).await;
             assert_eq!(rig.fired(), ["slow=retry#1"]);
         }
         drop(first);
         rig.pass(seconds(if dies_awake { 30 } else { 3_610 })).await;
-        let fired = if dies_awake { "slow=retry#2" } else { "far=x#1" };
+        let fired = if dies_awake {
+            "slow=retry#2"
+        } else {
+            "far=x#1"
+        };
         assert_eq!(rig.fired().first().map(String::as_str), Some(fired));
         drop(second);
     }
@@ -327,7 +391,10 @@ async fn what_a_node_that_leaves_gives_up_is_taken_at_once() {
     // Long leases: each looks by itself every five seconds.
     let start = || rig.node(|options| options.lease(seconds(30)));
     let [leaving, other] = [start().await, start().await];
-    other.schedule(Entry::keyed("series", seconds(1), "so that nobody rests")).await.unwrap();
+    other
+        .schedule(Entry::keyed("series", seconds(1), "so that nobody rests"))
+        .await
+        .unwrap();
     rig.pass(seconds(12)).await;
     assert_eq!([&leaving, &other].map(|node| node.stats().slots), [8, 8]);
     for n in 0.. {
@@ -338,17 +405,30 @@ async fn what_a_node_that_leaves_gives_up_is_taken_at_once() {
             break;
         }
     }
-    let slow = rig.fired().iter().filter(|fired| fired.starts_with("slow")).count();
+    let slow = rig
+        .fired()
+        .iter()
+        .filter(|fired| fired.starts_with("slow"))
+        .count();
     let left = tokio::spawn(async move { leaving.drain().await });
     rig.pass(Duration::from_millis(200)).await;
     assert_eq!((left.is_finished(), other.stats().slots), (false, 15));
     let entries = (0..100).map(|n| Entry::keyed(format!("{n}"), Duration::ZERO, "x"));
     other.schedule_many(entries.collect()).await.unwrap();
     rig.pass(Duration::from_millis(100)).await;
-    assert!(rig.fired().len() > 80, "all but those of the slot in which a handler runs");
+    assert!(
+        rig.fired().len() > 80,
+        "all but those of the slot in which a handler runs"
+    );
     rig.pass(Duration::from_millis(5_050)).await; // That ends five seconds after it began.
     assert_eq!((left.is_finished(), other.stats().slots), (true, 16));
     rig.pass(seconds(2)).await;
-    assert_eq!(rig.fired().iter().filter(|fired| fired.ends_with("#2")).count(), slow);
+    assert_eq!(
+        rig.fired()
+            .iter()
+            .filter(|fired| fired.ends_with("#2"))
+            .count(),
+        slow
+    );
     left.await.unwrap();
 }

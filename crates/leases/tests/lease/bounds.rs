@@ -43,19 +43,34 @@ fn a_round_of_many_leases_takes_one_batch_after_the_other() {
     let (timer, clock) = by_hand();
     let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(BATCH), Counts::default());
     let leases = Leases::new(&timer, terms, counts.clone());
-    let held: Vec<_> = (0..MANY).map(|key| leases.hold(Counted(key)).unwrap()).collect();
+    let held: Vec<_> = (0..MANY)
+        .map(|key| leases.hold(Counted(key)).unwrap())
+        .collect();
     CLONES.take();
     clock.advance(10 * S);
     turn(&timer);
     let calls = std::mem::take(&mut *counts.0.lock().unwrap());
-    assert_eq!(calls.iter().map(|(_, renewed)| renewed).sum::<usize>(), MANY as usize);
+    assert_eq!(
+        calls.iter().map(|(_, renewed)| renewed).sum::<usize>(),
+        MANY as usize
+    );
     let most = calls.iter().map(|(clones, _)| *clones).max();
     assert!(most <= Some(BATCH), "{most:?} clones between two calls");
     clock.advance(30 * S);
     turn(&timer);
     let lost = std::mem::take(&mut *counts.0.lock().unwrap());
-    assert_eq!((lost.len(), held.iter().filter(|lease| lease.is_held()).count()), (10_000, 0));
-    assert!(lost.iter().all(|(clones, _)| *clones <= BATCH), "{:?}", lost.iter().max());
+    assert_eq!(
+        (
+            lost.len(),
+            held.iter().filter(|lease| lease.is_held()).count()
+        ),
+        (10_000, 0)
+    );
+    assert!(
+        lost.iter().all(|(clones, _)| *clones <= BATCH),
+        "{:?}",
+        lost.iter().max()
+    );
 }
 
 #[test]
@@ -64,14 +79,19 @@ fn every_batch_is_as_large_as_the_terms_say() {
         let (timer, clock) = by_hand();
         let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(size), Counts::default());
         let leases = Leases::new(&timer, terms, counts.clone());
-        let _held: Vec<_> = (0..MANY).map(|key| leases.hold(Counted(key)).unwrap()).collect();
+        let _held: Vec<_> = (0..MANY)
+            .map(|key| leases.hold(Counted(key)).unwrap())
+            .collect();
         clock.advance(10 * S);
         turn(&timer);
         let calls = counts.0.lock().unwrap();
         let sizes: Vec<_> = calls.iter().map(|(_, renewed)| *renewed).collect();
         let sent = (0..MANY as usize).step_by(size);
         assert!(
-            sizes.iter().copied().eq(sent.map(|sent| size.min(MANY as usize - sent))),
+            sizes
+                .iter()
+                .copied()
+                .eq(sent.map(|sent| size.min(MANY as usize - sent))),
             "{size}"
         );
     }
@@ -86,7 +106,10 @@ struct Releases {
 
 impl LeaseStore<u32> for Releases {
     fn renew(&self, batch: Vec<Renewal<u32>>) {
-        self.renewed.lock().unwrap().extend(batch.iter().map(Renewal::key));
+        self.renewed
+            .lock()
+            .unwrap()
+            .extend(batch.iter().map(Renewal::key));
         let mut leases = self.leases.lock().unwrap();
         leases.retain(|lease| batch.iter().any(|renewal| renewal.key() == lease.key()));
         batch.into_iter().for_each(Renewal::renewed);
@@ -101,7 +124,10 @@ impl LeaseStore<u32> for Releases {
 #[test]
 fn what_is_released_before_its_batch_is_not_renewed() {
     let (timer, clock) = by_hand();
-    let (terms, store) = (LeaseTerms::new(30 * S).batch_size(BATCH), Releases::default());
+    let (terms, store) = (
+        LeaseTerms::new(30 * S).batch_size(BATCH),
+        Releases::default(),
+    );
     let leases = Leases::new(&timer, terms, store.clone());
     let held = (0..MANY).map(|key| leases.hold(key).unwrap()).collect();
     *store.leases.lock().unwrap() = held;

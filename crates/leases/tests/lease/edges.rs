@@ -18,14 +18,24 @@ fn a_timer_that_others_fill_or_shut_down_costs_all_leases() {
     for act in [fills, shuts_down] {
         let fixture = Fixture::with(|builder| builder.max_pending(2).build(), |terms| terms);
         let weak = fixture.timer.downgrade();
-        fixture.timer.after(10 * S, move || act(&weak.upgrade().unwrap())).unwrap();
+        fixture
+            .timer
+            .after(10 * S, move || act(&weak.upgrade().unwrap()))
+            .unwrap();
         let _lease = fixture.leases.hold(1).unwrap();
         fixture.pass(10);
-        assert_eq!((fixture.take_renewals(), fixture.take_lost()), (vec![], vec![(10, 1)]));
+        assert_eq!(
+            (fixture.take_renewals(), fixture.take_lost()),
+            (vec![], vec![(10, 1)])
+        );
         assert!(fixture.leases.hold(2).is_err());
         fixture.pass(100);
         assert_eq!(fixture.take_lost(), []);
-        assert_eq!(fixture.leases.hold(2).is_ok(), !fixture.timer.is_shutdown(), "there is room");
+        assert_eq!(
+            fixture.leases.hold(2).is_ok(),
+            !fixture.timer.is_shutdown(),
+            "there is room"
+        );
     }
 }
 
@@ -57,7 +67,10 @@ fn lost_may_come_after_a_release_that_was_too_late() {
     }
     clock.advance(40 * S);
     timer.advance_clock(Duration::ZERO);
-    assert_eq!(store.0.lock().unwrap().1, ["released 1: false", "lost 0", "lost 1"]);
+    assert_eq!(
+        store.0.lock().unwrap().1,
+        ["released 1: false", "lost 0", "lost 1"]
+    );
 }
 
 /// Its former text, "How many leases are held", was wrong.
@@ -83,7 +96,11 @@ fn with_the_longest_period_is_renewed() {
     let fixture = Fixture::with(TimerBuilder::build, |terms| terms.renew_every(3600 * S));
     let lease = fixture.leases.hold(1).unwrap();
     fixture.pass(100);
-    assert_eq!(fixture.take_lost(), [], "lost without an attempt to renew it");
+    assert_eq!(
+        fixture.take_lost(),
+        [],
+        "lost without an attempt to renew it"
+    );
     assert!(lease.is_held());
 }
 
@@ -127,12 +144,22 @@ impl Hash for Alike {
 fn keys_with_the_same_hash_are_told_apart_in_whatever_order_they_go() {
     let (timer, _) = by_hand();
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Renews);
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+    for order in [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ] {
         let held = [0, 1, 2].map(|key| leases.hold(Alike(key)).unwrap());
         for (gone, key) in order.into_iter().enumerate() {
             let again = leases.hold(Alike(key)).unwrap();
             let are_held = [0, 1, 2].map(|key| held[key].is_held());
-            assert_eq!(are_held, [0, 1, 2].map(|key| order[gone + 1..].contains(&key)));
+            assert_eq!(
+                are_held,
+                [0, 1, 2].map(|key| order[gone + 1..].contains(&key))
+            );
             assert!(again.release());
         }
         assert!(leases.is_empty());
@@ -152,8 +179,13 @@ fn a_key_that_panics_leaves_nothing_behind() {
         HASHES.set(u32::MAX);
         drop(held);
         clock.advance(10 * S);
-        let turns = (0..100).filter(|_| timer.advance_clock(Duration::ZERO) > 0).count();
-        assert!(turns < 5, "{turns} rounds at one moment, with a panic at hash {hashes}");
+        let turns = (0..100)
+            .filter(|_| timer.advance_clock(Duration::ZERO) > 0)
+            .count();
+        assert!(
+            turns < 5,
+            "{turns} rounds at one moment, with a panic at hash {hashes}"
+        );
     }
 }
 
@@ -180,17 +212,26 @@ fn what_came_too_late_to_be_held_is_lost_once() {
     let lease = fixture.leases.hold_since(1, asked).unwrap();
     assert!(!lease.is_held());
     fixture.pass(60);
-    assert_eq!((fixture.take_renewals(), fixture.take_lost()), (vec![], vec![(31, 1)]));
+    assert_eq!(
+        (fixture.take_renewals(), fixture.take_lost()),
+        (vec![], vec![(31, 1)])
+    );
 }
 
 #[test]
 fn what_has_run_out_is_not_held_before_the_watchdog_has_looked_either() {
     let fixture = Fixture::new();
-    let (lost, released) = (fixture.leases.hold(1).unwrap(), fixture.leases.hold(2).unwrap());
+    let (lost, released) = (
+        fixture.leases.hold(1).unwrap(),
+        fixture.leases.hold(2).unwrap(),
+    );
     fixture.clock.advance(30 * S - Duration::from_nanos(1));
     assert!(lost.is_held() && released.is_held());
     fixture.clock.advance(Duration::from_nanos(1));
-    assert!(!lost.is_held() && !released.release(), "whoever asks is told");
+    assert!(
+        !lost.is_held() && !released.release(),
+        "whoever asks is told"
+    );
     fixture.pass(60);
     assert_eq!(fixture.take_lost(), [(31, 1)], "the other one was released");
     let stats = fixture.leases.stats();

@@ -15,18 +15,31 @@ fn all_are_lost_when_somebody_finds_the_timer_shut_down() {
     let fixture = Fixture::new();
     let first = fixture.leases.hold(1).unwrap();
     let rounds = fixture.timer.shutdown();
-    assert!(first.is_held() && fixture.take_lost().is_empty(), "until those are run or dropped");
+    assert!(
+        first.is_held() && fixture.take_lost().is_empty(),
+        "until those are run or dropped"
+    );
     let refused = fixture.leases.hold(2);
-    assert_eq!((fixture.take_lost(), first.is_held()), (vec![(0, 1)], false));
+    assert_eq!(
+        (fixture.take_lost(), first.is_held()),
+        (vec![(0, 1)], false)
+    );
     let stats = fixture.leases.stats();
-    assert_eq!((stats.taken, stats.lost, stats.held), (1, 1, 0), "what is refused was never taken");
+    assert_eq!(
+        (stats.taken, stats.lost, stats.held),
+        (1, 1, 0),
+        "what is refused was never taken"
+    );
     drop((refused, rounds));
     assert_eq!(fixture.take_lost(), [], "told once");
 }
 
 #[test]
 fn what_is_kept_of_leases_keeps_no_store() {
-    struct Keeps(Mutex<Vec<Renewal<u32>>>, #[expect(dead_code, reason = "only kept")] Arc<()>);
+    struct Keeps(
+        Mutex<Vec<Renewal<u32>>>,
+        #[expect(dead_code, reason = "only kept")] Arc<()>,
+    );
     impl LeaseStore<u32> for Keeps {
         fn renew(&self, batch: Vec<Renewal<u32>>) {
             self.0.lock().unwrap().extend(batch);
@@ -51,7 +64,13 @@ fn none_is_held_any_more_when_the_first_is_reported() {
     impl LeaseStore<u32> for Looks {
         fn renew(&self, _: Vec<Renewal<u32>>) {}
         fn lost(&self, _: u32) {
-            let held = self.0.lock().unwrap().iter().filter(|lease| lease.is_held()).count();
+            let held = self
+                .0
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|lease| lease.is_held())
+                .count();
             self.1.lock().unwrap().push(held);
         }
     }
@@ -59,10 +78,16 @@ fn none_is_held_any_more_when_the_first_is_reported() {
     let (held, seen) = (Held::default(), Arc::<Mutex<Vec<usize>>>::default());
     let store = Looks(Arc::clone(&held), Arc::clone(&seen));
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
-    held.lock().unwrap().extend((0..1000).map(|key| leases.hold(key).unwrap()));
+    held.lock()
+        .unwrap()
+        .extend((0..1000).map(|key| leases.hold(key).unwrap()));
     drop(timer.shutdown());
     let seen = seen.lock().unwrap();
-    assert!(seen.len() == 1000 && seen.iter().all(|held| *held == 0), "{:?}", seen.iter().max());
+    assert!(
+        seen.len() == 1000 && seen.iter().all(|held| *held == 0),
+        "{:?}",
+        seen.iter().max()
+    );
     let left = std::mem::take(&mut *held.lock().unwrap());
     assert!(left.into_iter().all(|lease| !lease.release()));
 }
@@ -87,7 +112,11 @@ fn a_round_that_the_executor_refuses_is_planned_again() {
     }
     assert!(lease.is_held());
     let renewed = [(13, 1), (23, 1), (33, 1)];
-    assert_eq!(fixture.take_renewals(), renewed, "a quarter of the period after 10");
+    assert_eq!(
+        fixture.take_renewals(),
+        renewed,
+        "a quarter of the period after 10"
+    );
 }
 
 /// Drops the last clone of the leases when the first of them is lost.
@@ -126,8 +155,17 @@ fn the_store_is_not_called_after_a_report_in_which_the_last_clone_was_dropped() 
         } else {
             timer.advance_clock(Duration::ZERO);
         }
-        assert_eq!(store.calls.load(Ordering::SeqCst), 1, "shutdown: {shuts_down}");
-        assert!(run_out.iter().chain([&is_due]).all(|lease| !lease.is_held()));
+        assert_eq!(
+            store.calls.load(Ordering::SeqCst),
+            1,
+            "shutdown: {shuts_down}"
+        );
+        assert!(
+            run_out
+                .iter()
+                .chain([&is_due])
+                .all(|lease| !lease.is_held())
+        );
         assert!(timer.is_empty());
     }
 }
@@ -158,7 +196,11 @@ impl LeaseStore<u32> for Meets {
 fn a_round_in_progress_renews_nothing_after_the_first_was_lost_to_a_shutdown() {
     let (timer, clock) = by_hand();
     let (barrier, calls) = (Arc::new(Barrier::new(2)), Arc::default());
-    let store = Meets(Arc::clone(&barrier), AtomicBool::new(false), Arc::clone(&calls));
+    let store = Meets(
+        Arc::clone(&barrier),
+        AtomicBool::new(false),
+        Arc::clone(&calls),
+    );
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S).batch_size(5), store);
     let held: Vec<_> = (0..200).map(|key| leases.hold(key).unwrap()).collect();
     clock.advance(10 * S);
@@ -170,7 +212,10 @@ fn a_round_in_progress_renews_nothing_after_the_first_was_lost_to_a_shutdown() {
         barrier.wait();
         drop(timer.shutdown());
     });
-    assert_eq!([0, 1].map(|call: usize| calls[call].load(Ordering::SeqCst)), [1, 200]);
+    assert_eq!(
+        [0, 1].map(|call: usize| calls[call].load(Ordering::SeqCst)),
+        [1, 200]
+    );
     assert!(held.iter().all(|lease| !lease.is_held()) && leases.is_empty());
 }
 
@@ -181,7 +226,12 @@ struct Store<T: Send + 'static>(Mutex<Sender<u32>>, Option<WeakTimer<T>>);
 
 impl<T: Send> LeaseStore<u32> for Store<T> {
     fn renew(&self, batch: Vec<Renewal<u32>>) {
-        drop(self.1.as_ref().and_then(WeakTimer::upgrade).map(|timer| timer.shutdown()));
+        drop(
+            self.1
+                .as_ref()
+                .and_then(WeakTimer::upgrade)
+                .map(|timer| timer.shutdown()),
+        );
         batch.into_iter().for_each(Renewal::renewed);
     }
 
@@ -220,7 +270,10 @@ fn loses_all<T: Send + 'static>(
         keys.sort_unstable();
         assert_eq!(keys, [1, 2]);
         assert!(matches!(leases.hold(3), Err(AddError::Shutdown(_))));
-        assert!(held.into_iter().all(|lease| !lease.is_held() && !lease.release()));
+        assert!(
+            held.into_iter()
+                .all(|lease| !lease.is_held() && !lease.release())
+        );
         assert_eq!((leases.stats().lost, leases.len()), (2, 0));
         clock.advance(60 * S);
         timer.advance_clock(Duration::ZERO);
@@ -234,7 +287,11 @@ fn loses_all<T: Send + 'static>(
 fn every_timer_that_is_shut_down_loses_all_leases_once() {
     loses_all(|builder| builder.build());
     loses_all(|builder| builder.start());
-    loses_all(|builder| builder.executor(Worker::unbounded("rounds", Task::run)?).start());
+    loses_all(|builder| {
+        builder
+            .executor(Worker::unbounded("rounds", Task::run)?)
+            .start()
+    });
     loses_all(|builder| builder.executor(|_: u64| ()).build());
     loses_all(|builder| builder.executor(|_: u64| ()).start());
 }

@@ -48,7 +48,8 @@ impl LeaseStore<u32> for Store {
         let now = self.seconds();
         let mut seen = self.0.lock().unwrap();
         seen.batches.push(batch.len());
-        seen.renewals.extend(batch.iter().map(|renewal| (now, *renewal.key())));
+        seen.renewals
+            .extend(batch.iter().map(|renewal| (now, *renewal.key())));
         let mood = seen.mood.unwrap_or(Mood::Renews);
         if mood == Mood::Stalls {
             seen.stalled.extend(batch);
@@ -93,7 +94,12 @@ impl Fixture {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let store = Store(Arc::clone(&seen), clock.clone(), clock.now());
         let leases = Leases::new(&timer, terms(LeaseTerms::new(30 * S).batch_size(5)), store);
-        Fixture { leases, seen, timer, clock }
+        Fixture {
+            leases,
+            seen,
+            timer,
+            clock,
+        }
     }
 
     pub(crate) fn set(&self, mood: Mood) {
@@ -125,7 +131,14 @@ pub(crate) fn turn(timer: &Timer) {
 /// Returns a timer in virtual time, for stores of another kind.
 pub(crate) fn by_hand() -> (Timer, ManualClock) {
     let clock = ManualClock::new();
-    (Timer::builder().shards(2).clock(clock.clone()).build().unwrap(), clock)
+    (
+        Timer::builder()
+            .shards(2)
+            .clock(clock.clone())
+            .build()
+            .unwrap(),
+        clock,
+    )
 }
 
 #[test]
@@ -137,18 +150,27 @@ fn a_lease_is_renewed_every_third_of_it_as_long_as_it_is_held() {
     assert_eq!(times, [10, 20, 30, 40, 50, 60]);
     assert!(!fixture.leases.is_empty() && lease.is_held() && lease.release());
     fixture.pass(65);
-    assert_eq!((fixture.take_renewals(), fixture.take_lost()), (vec![], vec![]));
+    assert_eq!(
+        (fixture.take_renewals(), fixture.take_lost()),
+        (vec![], vec![])
+    );
     assert!(fixture.leases.is_empty());
 }
 
 #[test]
 fn many_leases_are_renewed_in_few_calls() {
     let fixture = Fixture::new();
-    let leases: Vec<_> = (0..12).map(|key| fixture.leases.hold(key).unwrap()).collect();
+    let leases: Vec<_> = (0..12)
+        .map(|key| fixture.leases.hold(key).unwrap())
+        .collect();
     fixture.pass(1);
     let later = fixture.leases.hold(12).unwrap();
     fixture.pass(9);
-    assert_eq!(fixture.seen.lock().unwrap().batches, [5, 5, 3], "the later one goes along");
+    assert_eq!(
+        fixture.seen.lock().unwrap().batches,
+        [5, 5, 3],
+        "the later one goes along"
+    );
     assert!(leases.iter().all(|lease| lease.is_held()) && later.is_held());
     assert_eq!(fixture.timer.len(), 1, "one round is planned for all");
 }
@@ -168,15 +190,26 @@ fn an_answer_to_what_was_released_or_taken_again_does_not_count() {
     assert!(!first.is_held() && second.is_held());
     fixture.pass(10);
     let in_flight = std::mem::take(&mut fixture.seen.lock().unwrap().stalled);
-    assert_eq!(in_flight.len(), 1, "of the second generation, while the first one's still is");
+    assert_eq!(
+        in_flight.len(),
+        1,
+        "of the second generation, while the first one's still is"
+    );
     for renewal in stalled {
         renewal.gone();
     }
     assert!(second.is_held() && fixture.take_lost().is_empty());
-    assert!(!first.release() && second.is_held(), "a stale handle is harmless");
+    assert!(
+        !first.release() && second.is_held(),
+        "a stale handle is harmless"
+    );
     in_flight.into_iter().for_each(Renewal::renewed);
     fixture.take_renewals();
     fixture.set(Mood::Renews);
     fixture.pass(20);
-    assert_eq!(fixture.take_renewals(), [(35, 1), (45, 1)], "exactly one a period");
+    assert_eq!(
+        fixture.take_renewals(),
+        [(35, 1), (45, 1)],
+        "exactly one a period"
+    );
 }

@@ -18,7 +18,13 @@ enum Step {
 impl Arbitrary for Step {
     fn arbitrary(random: &mut Gen) -> Self {
         let key = u32::arbitrary(random) % 4;
-        let moods = [Mood::Renews, Mood::Fails, Mood::Panics, Mood::Stalls, Mood::SaysGone];
+        let moods = [
+            Mood::Renews,
+            Mood::Fails,
+            Mood::Panics,
+            Mood::Stalls,
+            Mood::SaysGone,
+        ];
         let mood = *random.choose(&moods).expect("not empty");
         match u32::arbitrary(random) % 10 {
             0..2 => Step::Hold(key),
@@ -59,7 +65,9 @@ impl Run {
         self.fixture.pass(1);
         let mut gone = Vec::new();
         for (at, key) in self.fixture.take_renewals() {
-            let expected = self.held[key as usize].as_mut().expect("only what is held is renewed");
+            let expected = self.held[key as usize]
+                .as_mut()
+                .expect("only what is held is renewed");
             assert_eq!(at, self.now);
             assert!(at < expected.renewed + 30, "{key} had run out");
             assert!(expected.in_flight.is_none(), "{key} is sent twice");
@@ -79,7 +87,10 @@ impl Run {
         }
         let lost = self.fixture.take_lost();
         for (key, held) in self.held.iter_mut().enumerate() {
-            let times = lost.iter().filter(|(_, lost)| *lost as usize == key).count();
+            let times = lost
+                .iter()
+                .filter(|(_, lost)| *lost as usize == key)
+                .count();
             let Some(expected) = held else {
                 assert_eq!(times, 0, "{key} is not held");
                 continue;
@@ -109,7 +120,9 @@ impl Run {
                 _ => Renewal::failed(renewal),
             }
             assert_eq!(self.fixture.take_lost(), [], "the next turn reports it");
-            let Some(expected) = &mut self.held[key] else { continue };
+            let Some(expected) = &mut self.held[key] else {
+                continue;
+            };
             // One of a former generation has no effect.
             let Some(sent) = expected.in_flight else {
                 assert_eq!(expected.lease.is_held(), was_held);
@@ -141,7 +154,13 @@ impl Run {
                 let lease = self.fixture.leases.hold(key).expect("there is room");
                 self.stats.taken += 1;
                 let (renewed, due) = (self.now, self.now + 10);
-                let expected = Expected { lease, renewed, due, in_flight: None, is_gone: false };
+                let expected = Expected {
+                    lease,
+                    renewed,
+                    due,
+                    in_flight: None,
+                    is_gone: false,
+                };
                 if let Some(former) = self.held[key as usize].replace(expected) {
                     assert!(!former.lease.is_held());
                     self.stats.released += 1;
@@ -171,12 +190,20 @@ fn every_lease_is_renewed_in_time_or_lost_once() {
     fn holds(steps: Vec<Step>) {
         let fixture = Fixture::with(TimerBuilder::build, |terms| terms.batch_size(2));
         let (held, stats) = ([const { None }; 4], Stats::default());
-        let mut run = Run { fixture, mood: Mood::Renews, now: 0, held, stats };
+        let mut run = Run {
+            fixture,
+            mood: Mood::Renews,
+            now: 0,
+            held,
+            stats,
+        };
         steps.iter().for_each(|step| run.step(step));
         (0..60).for_each(|_| run.second());
         run.held = Default::default();
         run.fixture.pass(30);
         assert!(run.fixture.timer.is_empty(), "nothing is planned any more");
     }
-    QuickCheck::new().tests(400).quickcheck(holds as fn(Vec<Step>));
+    QuickCheck::new()
+        .tests(400)
+        .quickcheck(holds as fn(Vec<Step>));
 }

@@ -30,7 +30,11 @@ impl LeaseStore<u32> for Panics {
 fn a_store_that_panics_is_counted_by_the_timer_and_told_of_each_loss_once() {
     for (renew, answers, panics) in [(false, true, 1), (true, true, 2), (true, false, 5)] {
         let ((timer, clock), lost) = (by_hand(), Arc::<Mutex<Vec<u32>>>::default());
-        let store = Panics { renew, answers, lost: Arc::clone(&lost) };
+        let store = Panics {
+            renew,
+            answers,
+            lost: Arc::clone(&lost),
+        };
         let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
         let held = [1, 2, 3].map(|key| leases.hold(key).unwrap());
         for _ in 0..20 {
@@ -38,8 +42,14 @@ fn a_store_that_panics_is_counted_by_the_timer_and_told_of_each_loss_once() {
             turn(&timer);
         }
         // After 10 s, and each 2.5 s later as long as it lasts.
-        assert_eq!(timer.stats().panicked, if answers { panics } else { panics - 1 });
-        assert_eq!(leases.stats().failed, if answers { 0 } else { 3 * (panics - 1) });
+        assert_eq!(
+            timer.stats().panicked,
+            if answers { panics } else { panics - 1 }
+        );
+        assert_eq!(
+            leases.stats().failed,
+            if answers { 0 } else { 3 * (panics - 1) }
+        );
         clock.advance(10 * S);
         turn(&timer);
         assert_eq!(*lost.lock().unwrap(), [1, 2, 3]);
@@ -98,12 +108,18 @@ fn leases_print_no_key() {
     let (timer, clock) = by_hand();
     let leases = Leases::new(&timer, LeaseTerms::new(3 * S), Shows);
     let lease = leases.hold(Secret(1)).unwrap();
-    assert_eq!(format!("{leases:?} {lease:?}"), "Leases { .. } Lease { .. }");
+    assert_eq!(
+        format!("{leases:?} {lease:?}"),
+        "Leases { .. } Lease { .. }"
+    );
     clock.advance(S);
     turn(&timer);
     assert_eq!((leases.stats().failed, timer.stats().panicked), (1, 0));
     let mut stats = Stats::default();
     (stats.taken, stats.released, stats.lost) = (4, 2, 2);
     (stats.renewed, stats.failed) = (3, 1);
-    assert_eq!(stats.to_string(), "held 0, taken 4, released 2, lost 2\nrenewed 3, failed 1");
+    assert_eq!(
+        stats.to_string(),
+        "held 0, taken 4, released 2, lost 2\nrenewed 3, failed 1"
+    );
 }

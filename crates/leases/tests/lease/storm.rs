@@ -38,7 +38,9 @@ impl LeaseStore<u64> for Store {
 }
 
 fn step(leases: &Leases<u64>, seen: &Seen, step: u64) {
-    let Ok(lease) = leases.hold(step % 8) else { return };
+    let Ok(lease) = leases.hold(step % 8) else {
+        return;
+    };
     match step / 8 % 4 {
         0 => drop(lease.release()),
         1 => std::mem::forget(lease),
@@ -49,14 +51,22 @@ fn step(leases: &Leases<u64>, seen: &Seen, step: u64) {
         }
     }
     let late = seen.late.lock().unwrap().pop();
-    late.into_iter().for_each(|late| if step % 2 == 0 { late.renewed() } else { late.gone() });
+    late.into_iter().for_each(|late| {
+        if step % 2 == 0 {
+            late.renewed()
+        } else {
+            late.gone()
+        }
+    });
 }
 
 fn round(number: u64) {
     let builder = Timer::builder().tick(Duration::from_micros(50));
     let timer = match number % 2 {
         0 => builder.start(),
-        _ => builder.executor(Worker::unbounded("rounds", Task::run).unwrap()).start(),
+        _ => builder
+            .executor(Worker::unbounded("rounds", Task::run).unwrap())
+            .start(),
     }
     .unwrap();
     let seen = Arc::<Seen>::default();

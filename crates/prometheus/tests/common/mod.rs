@@ -38,7 +38,9 @@ pub(crate) struct Fetch(Arc<AtomicUsize>);
 impl DelayedOperation for Fetch {
     fn try_complete(&mut self) -> bool {
         let take = |count: usize| count.checked_sub(1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_ok()
     }
     fn on_complete(&mut self) {}
 }
@@ -46,7 +48,11 @@ impl DelayedOperation for Fetch {
 impl Service {
     pub(crate) fn new() -> Self {
         let clock = ManualClock::new();
-        let timer = Timer::builder().name("service").clock(clock.clone()).build().unwrap();
+        let timer = Timer::builder()
+            .name("service")
+            .clock(clock.clone())
+            .build()
+            .unwrap();
         let keyed = KeyedTimer::new(&timer, |_, ()| ());
         let leases = Leases::new(&timer, LeaseTerms::new(Duration::from_secs(30)), Store);
         let (fetches, answers) = (Purgatory::new(&timer), Arc::default());
@@ -55,7 +61,15 @@ impl Service {
         metrics.keyed_timer("sessions", &keyed);
         metrics.leases("locks", &leases);
         metrics.purgatory("fetch", &fetches);
-        Service { clock, timer, keyed, leases, fetches, answers, metrics }
+        Service {
+            clock,
+            timer,
+            keyed,
+            leases,
+            fetches,
+            answers,
+            metrics,
+        }
     }
 
     pub(crate) fn advance(&self, by: Duration) {
@@ -68,7 +82,10 @@ impl Service {
         for _ in 0..count {
             let fetch = Fetch(Arc::clone(&self.answers));
             let second = Duration::from_secs(1);
-            let watch = self.fetches.try_complete_else_watch(fetch, second, &[1, 2]).unwrap();
+            let watch = self
+                .fetches
+                .try_complete_else_watch(fetch, second, &[1, 2])
+                .unwrap();
             assert!(!watch.is_completed());
         }
     }
@@ -105,8 +122,9 @@ impl Page {
             sample.metric == metric && labels.iter().all(has) && sample.labels.len() == labels.len()
         };
         let mut found = self.scrape.samples.iter().filter(is);
-        let first =
-            found.next().unwrap_or_else(|| panic!("no {metric} {labels:?}:\n{}", self.text));
+        let first = found
+            .next()
+            .unwrap_or_else(|| panic!("no {metric} {labels:?}:\n{}", self.text));
         assert!(found.next().is_none(), "{metric} {labels:?} comes twice");
         &first.value
     }
@@ -127,14 +145,22 @@ impl Page {
     }
 
     pub(crate) fn labels(&self, metric: &str, label: &str) -> BTreeSet<String> {
-        let samples = self.scrape.samples.iter().filter(|sample| sample.metric == metric);
-        samples.filter_map(|sample| sample.labels.get(label).map(str::to_owned)).collect()
+        let samples = self
+            .scrape
+            .samples
+            .iter()
+            .filter(|sample| sample.metric == metric);
+        samples
+            .filter_map(|sample| sample.labels.get(label).map(str::to_owned))
+            .collect()
     }
 
     /// Returns the names of all series.
     pub(crate) fn names(&self) -> BTreeSet<&str> {
         let samples = self.text.lines().filter(|line| !line.starts_with('#'));
-        samples.filter_map(|line| line.split(['{', ' ']).next()).collect()
+        samples
+            .filter_map(|line| line.split(['{', ' ']).next())
+            .collect()
     }
 
     /// Returns whether there is such a series, or such a family.

@@ -68,7 +68,9 @@ impl Coordinator {
             groups.remove(&oldest.ok_or(ResponseError::CoordinatorNotAvailable)?);
         }
         let name: Arc<str> = name.into();
-        let group = groups.entry(Arc::clone(&name)).or_insert_with(|| State::new(name));
+        let group = groups
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| State::new(name));
         group.used = self.member_ids.next();
         Ok(group)
     }
@@ -90,15 +92,23 @@ impl Coordinator {
     /// Begins anew the session of each member that waits for an assignment: the change that
     /// follows may answer the member.
     fn keep_syncing(&self, group: &State) {
-        for (id, member) in group.members.iter().filter(|(_, member)| member.is_syncing()) {
+        for (id, member) in group
+            .members
+            .iter()
+            .filter(|(_, member)| member.is_syncing())
+        {
             self.begin_session(group, id, member.session_timeout);
         }
     }
 
     fn end_session(&self, name: &Arc<str>, id: &StrBytes) {
         let mut groups = self.groups.lock();
-        let Some(group) = groups.get_mut(name) else { return };
-        let Some(member) = group.members.get(id) else { return };
+        let Some(group) = groups.get_mut(name) else {
+            return;
+        };
+        let Some(member) = group.members.get(id) else {
+            return;
+        };
         if member.is_waiting() {
             // It waits for us, with its connection open: that is life enough.
             self.begin_session(group, id, member.session_timeout);
@@ -125,21 +135,32 @@ impl Coordinator {
             Next::WatchFirst => (INITIAL_REBALANCE_DELAY, true),
         };
         let coordinator = Weak::clone(&self.me);
-        let join = DelayedJoin { coordinator, group: Arc::clone(group), is_first };
-        let refused = self.joins.try_complete_else_watch(join, timeout, &[Arc::clone(group)]);
+        let join = DelayedJoin {
+            coordinator,
+            group: Arc::clone(group),
+            is_first,
+        };
+        let refused = self
+            .joins
+            .try_complete_else_watch(join, timeout, &[Arc::clone(group)]);
         if let Err(refused) = refused {
             refused.into_operation().on_complete(); // The timer was shut down.
         }
     }
 
     fn all_have_joined(&self, group: &str) -> bool {
-        self.groups.lock().get(group).is_none_or(State::all_have_joined)
+        self.groups
+            .lock()
+            .get(group)
+            .is_none_or(State::all_have_joined)
     }
 
     /// Begins a new generation of those who have joined.
     fn begin_generation(&self, group: &Arc<str>) {
         let mut groups = self.groups.lock();
-        let Some(state) = groups.get_mut(group) else { return };
+        let Some(state) = groups.get_mut(group) else {
+            return;
+        };
         for gone in state.begin_generation() {
             self.sessions.cancel(&(Arc::clone(group), gone));
         }

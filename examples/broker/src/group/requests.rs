@@ -37,7 +37,9 @@ impl Coordinator {
         let (answer, answered) = oneshot::channel();
         let joined = match self.try_join(&request, answer) {
             // Not answered if the broker ends.
-            Ok(()) => answered.await.map_err(|_| ResponseError::CoordinatorNotAvailable),
+            Ok(()) => answered
+                .await
+                .map_err(|_| ResponseError::CoordinatorNotAvailable),
             Err(error) => Err(error),
         };
         joined.unwrap_or_else(|error| {
@@ -58,7 +60,9 @@ impl Coordinator {
             return Err(ResponseError::InvalidSessionTimeout);
         }
         let protocols = request.protocols.iter();
-        let size: usize = protocols.map(|it| 100 + it.name.len() + it.metadata.len()).sum();
+        let size: usize = protocols
+            .map(|it| 100 + it.name.len() + it.metadata.len())
+            .sum();
         if size > MAX_KEPT || request.protocol_type.len() > MAX_KEPT {
             return Err(ResponseError::InvalidRequest);
         }
@@ -93,7 +97,9 @@ impl Coordinator {
         let (answer, answered) = oneshot::channel();
         let synced = match self.try_sync(request, answer) {
             // Not answered if a rebalance begins before.
-            Ok(()) => answered.await.map_err(|_| ResponseError::RebalanceInProgress),
+            Ok(()) => answered
+                .await
+                .map_err(|_| ResponseError::RebalanceInProgress),
             Err(error) => Err(error),
         };
         synced.unwrap_or_else(|error| SyncGroupResponse::default().with_error_code(error.code()))
@@ -104,11 +110,17 @@ impl Coordinator {
         request: SyncGroupRequest,
         answer: oneshot::Sender<SyncGroupResponse>,
     ) -> Result<(), ResponseError> {
-        if request.assignments.iter().any(|assigned| assigned.assignment.len() > MAX_KEPT) {
+        if request
+            .assignments
+            .iter()
+            .any(|assigned| assigned.assignment.len() > MAX_KEPT)
+        {
             return Err(ResponseError::InvalidRequest);
         }
         let mut groups = self.groups.lock();
-        let group = groups.get_mut(&**request.group_id).ok_or(ResponseError::UnknownMemberId)?;
+        let group = groups
+            .get_mut(&**request.group_id)
+            .ok_or(ResponseError::UnknownMemberId)?;
         group.check(&request.member_id, request.generation_id)?;
         self.beat(group, &request.member_id);
         self.keep_syncing(group);
@@ -135,9 +147,13 @@ impl Coordinator {
 
     fn try_leave(&self, request: &LeaveGroupRequest) -> Result<(), ResponseError> {
         let mut groups = self.groups.lock();
-        let group = groups.get_mut(&**request.group_id).ok_or(ResponseError::UnknownMemberId)?;
+        let group = groups
+            .get_mut(&**request.group_id)
+            .ok_or(ResponseError::UnknownMemberId)?;
         let session = (Arc::clone(&group.name), request.member_id.clone());
-        self.sessions.cancel(&session).ok_or(ResponseError::UnknownMemberId)?;
+        self.sessions
+            .cancel(&session)
+            .ok_or(ResponseError::UnknownMemberId)?;
         self.keep_syncing(group);
         let next = group.remove(&request.member_id);
         drop(groups);
@@ -166,7 +182,9 @@ impl Coordinator {
                     (Ok(group), Some(log)) => {
                         let metadata = StrBytes::from_string(metadata.to_string());
                         let key = (Arc::clone(&log.name.topic), index);
-                        group.offsets.insert(key, (partition.committed_offset, metadata));
+                        group
+                            .offsets
+                            .insert(key, (partition.committed_offset, metadata));
                         0
                     }
                 };
@@ -175,7 +193,9 @@ impl Coordinator {
                     .with_error_code(code)
             });
             let partitions = partitions.collect();
-            OffsetCommitResponseTopic::default().with_name(topic.name).with_partitions(partitions)
+            OffsetCommitResponseTopic::default()
+                .with_name(topic.name)
+                .with_partitions(partitions)
         });
         OffsetCommitResponse::default().with_topics(answers.collect())
     }
@@ -204,14 +224,20 @@ impl Coordinator {
     pub(crate) fn committed(&self, request: OffsetFetchRequest) -> OffsetFetchResponse {
         let groups = self.groups.lock();
         let nothing = Offsets::new();
-        let offsets = groups.get(&**request.group_id).map_or(&nothing, |group| &group.offsets);
+        let offsets = groups
+            .get(&**request.group_id)
+            .map_or(&nothing, |group| &group.offsets);
         let asked: Vec<(TopicName, Vec<i32>)> = match request.topics {
-            Some(topics) => {
-                topics.into_iter().map(|topic| (topic.name, topic.partition_indexes)).collect()
-            }
+            Some(topics) => topics
+                .into_iter()
+                .map(|topic| (topic.name, topic.partition_indexes))
+                .collect(),
             None => {
                 let name = |topic: &str| TopicName(StrBytes::from_string(topic.to_owned()));
-                offsets.keys().map(|(topic, index)| (name(topic), vec![*index])).collect()
+                offsets
+                    .keys()
+                    .map(|(topic, index)| (name(topic), vec![*index]))
+                    .collect()
             }
         };
         let topics = asked.into_iter().map(|(topic, indexes)| {
@@ -225,7 +251,9 @@ impl Coordinator {
                     .with_metadata(Some(metadata))
             });
             let partitions = partitions.collect();
-            OffsetFetchResponseTopic::default().with_name(topic).with_partitions(partitions)
+            OffsetFetchResponseTopic::default()
+                .with_name(topic)
+                .with_partitions(partitions)
         });
         OffsetFetchResponse::default().with_topics(topics.collect())
     }

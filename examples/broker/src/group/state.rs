@@ -73,7 +73,10 @@ pub(super) enum Next {
 
 impl State {
     pub(super) fn new(name: Arc<str>) -> Self {
-        State { name, ..State::default() }
+        State {
+            name,
+            ..State::default()
+        }
     }
 
     /// Returns whether a member that knows these protocols fits in with the others.
@@ -82,7 +85,10 @@ impl State {
         let others: Vec<&Member> = others.map(|(_, member)| member).collect();
         let is_common = |name: &str| others.iter().all(|member| member.knows(name));
         (others.is_empty() || request.protocol_type == self.protocol_type)
-            && request.protocols.iter().any(|protocol| is_common(&protocol.name))
+            && request
+                .protocols
+                .iter()
+                .any(|protocol| is_common(&protocol.name))
     }
 
     /// Lets a member join, or join again. It is answered when all have joined.
@@ -110,7 +116,9 @@ impl State {
             member.syncing = None;
         }
         let timeouts = self.members.values().map(|member| member.rebalance_timeout);
-        Next::Watch { timeout: timeouts.max().unwrap_or_default() }
+        Next::Watch {
+            timeout: timeouts.max().unwrap_or_default(),
+        }
     }
 
     pub(super) fn all_have_joined(&self) -> bool {
@@ -151,20 +159,35 @@ impl State {
 
     /// Chooses the first protocol of the leader's that all know.
     fn choose_protocol(&self) -> StrBytes {
-        let known = self.members.get(&self.leader).into_iter().flat_map(|it| &it.protocols);
+        let known = self
+            .members
+            .get(&self.leader)
+            .into_iter()
+            .flat_map(|it| &it.protocols);
         let names = known.map(|protocol| &protocol.name);
         let is_common = |name: &&StrBytes| self.members.values().all(|member| member.knows(name));
-        names.into_iter().find(is_common).cloned().unwrap_or_default()
+        names
+            .into_iter()
+            .find(is_common)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Returns what a member is told when all have joined. The leader hears who they are.
     fn joined(&self, id: &StrBytes) -> JoinGroupResponse {
         let of_leader = self.members.iter().filter(|_| *id == self.leader);
         let members = of_leader.map(|(id, member)| {
-            let protocol = member.protocols.iter().find(|known| known.name == self.protocol);
+            let protocol = member
+                .protocols
+                .iter()
+                .find(|known| known.name == self.protocol);
             JoinGroupResponseMember::default()
                 .with_member_id(id.clone())
-                .with_metadata(protocol.map(|known| known.metadata.clone()).unwrap_or_default())
+                .with_metadata(
+                    protocol
+                        .map(|known| known.metadata.clone())
+                        .unwrap_or_default(),
+                )
         });
         JoinGroupResponse::default()
             .with_generation_id(self.generation)
@@ -196,7 +219,9 @@ impl State {
                 }
             }
         }
-        let Some(member) = self.members.get_mut(&request.member_id) else { return };
+        let Some(member) = self.members.get_mut(&request.member_id) else {
+            return;
+        };
         if self.phase == Phase::Stable {
             let _ = answer.send(synced(member));
         } else {
@@ -256,11 +281,16 @@ impl Member {
 
     /// Returns whether its connection is open and waits for our answer.
     pub(super) fn is_waiting(&self) -> bool {
-        self.joining.as_ref().is_some_and(|answer| !answer.is_closed()) || self.is_syncing()
+        self.joining
+            .as_ref()
+            .is_some_and(|answer| !answer.is_closed())
+            || self.is_syncing()
     }
 
     /// Returns whether its connection is open and waits for an assignment.
     pub(super) fn is_syncing(&self) -> bool {
-        self.syncing.as_ref().is_some_and(|answer| !answer.is_closed())
+        self.syncing
+            .as_ref()
+            .is_some_and(|answer| !answer.is_closed())
     }
 }

@@ -12,7 +12,11 @@ const REBALANCE: Duration = Duration::from_secs(30);
 const FIRST: Duration = Duration::from_millis(500);
 
 fn waiting(joins: usize, sessions: usize) -> Waiting {
-    Waiting { joins, sessions, ..Waiting::default() }
+    Waiting {
+        joins,
+        sessions,
+        ..Waiting::default()
+    }
 }
 
 fn readers() -> GroupId {
@@ -25,7 +29,9 @@ fn join(group: &str, member: &StrBytes, metadata: Vec<u8>) -> JoinGroupRequest {
         member_id: member.clone(),
         session_timeout_ms: 10_000,
         rebalance_timeout_ms: 30_000,
-        protocols: vec![with!(JoinGroupRequestProtocol { metadata: metadata.into() })],
+        protocols: vec![with!(JoinGroupRequestProtocol {
+            metadata: metadata.into()
+        })],
     })
 }
 
@@ -42,7 +48,11 @@ struct Member<'a> {
 
 impl<'a> Member<'a> {
     fn new(world: &'a World) -> Self {
-        Member { world, id: StrBytes::new(), generation: -1 }
+        Member {
+            world,
+            id: StrBytes::new(),
+            generation: -1,
+        }
     }
 
     fn join(&self) -> Asked {
@@ -50,32 +60,50 @@ impl<'a> Member<'a> {
     }
 
     fn sync(&self) -> Asked {
-        let body = with!(SyncGroupRequest { group_id: readers(), member_id: self.id.clone() });
+        let body = with!(SyncGroupRequest {
+            group_id: readers(),
+            member_id: self.id.clone()
+        });
         self.world.ask(2, body.with_generation_id(self.generation))
     }
 
     fn heartbeat(&self) -> i16 {
-        let body = with!(HeartbeatRequest { group_id: readers(), member_id: self.id.clone() });
+        let body = with!(HeartbeatRequest {
+            group_id: readers(),
+            member_id: self.id.clone()
+        });
         let asked = self.world.ask(2, body.with_generation_id(self.generation));
         answered!(Heartbeat, asked.answer()).error_code
     }
 
     fn commit(&self, offset: i64) -> i16 {
-        let partitions = vec![with!(OffsetCommitRequestPartition { committed_offset: offset })];
+        let partitions = vec![with!(OffsetCommitRequestPartition {
+            committed_offset: offset
+        })];
         let topic = OffsetCommitRequestTopic::default().with_name(name("orders"));
         let topics = vec![topic.with_partitions(partitions)];
-        let body = with!(OffsetCommitRequest { group_id: readers(), topics: topics });
+        let body = with!(OffsetCommitRequest {
+            group_id: readers(),
+            topics: topics
+        });
         let body = body.with_member_id(self.id.clone());
-        let asked = self.world.ask(4, body.with_generation_id_or_member_epoch(self.generation));
+        let asked = self
+            .world
+            .ask(4, body.with_generation_id_or_member_epoch(self.generation));
         answered!(OffsetCommit, asked.answer()).topics[0].partitions[0].error_code
     }
 }
 
 fn committed(world: &World) -> Vec<i64> {
-    let body = with!(OffsetFetchRequest { group_id: readers(), topics: None });
+    let body = with!(OffsetFetchRequest {
+        group_id: readers(),
+        topics: None
+    });
     let answer = answered!(OffsetFetch, world.ask(5, body).answer());
     let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
-    partitions.map(|partition| partition.committed_offset).collect()
+    partitions
+        .map(|partition| partition.committed_offset)
+        .collect()
 }
 
 /// Two members of the first generation; the first is the leader.
@@ -87,7 +115,11 @@ fn two(world: &World) -> [Member<'_>; 2] {
     let mut joined = asked.map(joined);
     joined.sort_by_key(|answer| answer.leader != answer.member_id);
     assert_eq!([joined[0].members.len(), joined[1].members.len()], [2, 0]);
-    joined.map(|answer| Member { world, id: answer.member_id, generation: answer.generation_id })
+    joined.map(|answer| Member {
+        world,
+        id: answer.member_id,
+        generation: answer.generation_id,
+    })
 }
 
 #[test]
@@ -103,7 +135,14 @@ fn a_member_that_falls_silent_is_gone_at_its_session_timeout_and_not_before() {
     assert_eq!(second.heartbeat(), UnknownMemberId.code());
     assert_eq!(first.heartbeat(), RebalanceInProgress.code());
     let answer = joined(first.join());
-    assert_eq!((answer.error_code, answer.generation_id, answer.members.len()), (0, 2, 1));
+    assert_eq!(
+        (
+            answer.error_code,
+            answer.generation_id,
+            answer.members.len()
+        ),
+        (0, 2, 1)
+    );
     assert_eq!(first.heartbeat(), IllegalGeneration.code());
     first.generation = 2;
     assert_eq!(first.heartbeat(), 0);
@@ -117,7 +156,11 @@ fn a_rebalance_waits_for_those_who_do_not_join_until_their_time_is_up() {
     world.advance(SESSION / 2);
     let third = Member::new(&world).join(); // Which begins the second's session anew.
     let code = answered!(SyncGroup, waits.answer()).error_code;
-    assert_eq!(code, RebalanceInProgress.code(), "there will be no assignment any more");
+    assert_eq!(
+        code,
+        RebalanceInProgress.code(),
+        "there will be no assignment any more"
+    );
     let again = first.join();
     for _ in 0..4 {
         world.advance(REBALANCE / 4 - NS);
@@ -146,7 +189,10 @@ fn whoever_waits_for_the_others_does_not_expire_but_whoever_has_gone_meanwhile_i
     world.advance(SESSION / 2); // The third's time would be up.
     assert_eq!(world.broker.waiting(), waiting(1, 2));
     world.advance(SESSION / 2);
-    assert_eq!((joined(third).generation_id, first.heartbeat()), (3, UnknownMemberId.code()));
+    assert_eq!(
+        (joined(third).generation_id, first.heartbeat()),
+        (3, UnknownMemberId.code())
+    );
 }
 
 #[test]
@@ -173,7 +219,13 @@ fn if_the_leader_dies_or_leaves_before_it_assigns_the_others_join_again() {
         world.advance(SESSION - MS);
         assert!(!waits.is_answered());
         if leaves {
-            world.ask(2, with!(LeaveGroupRequest { group_id: readers(), member_id: leader.id }));
+            world.ask(
+                2,
+                with!(LeaveGroupRequest {
+                    group_id: readers(),
+                    member_id: leader.id
+                }),
+            );
         } else {
             world.advance(MS);
         }
@@ -181,7 +233,14 @@ fn if_the_leader_dies_or_leaves_before_it_assigns_the_others_join_again() {
         assert_eq!(code, RebalanceInProgress.code());
         world.advance(SESSION - MS); // The follower may take its time.
         let answer = joined(follower.join());
-        assert_eq!((answer.error_code, answer.generation_id, answer.members.len()), (0, 2, 1));
+        assert_eq!(
+            (
+                answer.error_code,
+                answer.generation_id,
+                answer.members.len()
+            ),
+            (0, 2, 1)
+        );
     }
 }
 
@@ -205,12 +264,20 @@ fn what_members_bring_along_is_limited() {
     let world = World::new();
     let new = StrBytes::new();
     let join = |group: &str, size| world.ask(3, join(group, &new, vec![b'x'; size]));
-    assert_eq!(joined(join("late", 65 << 10)).error_code, InvalidRequest.code());
+    assert_eq!(
+        joined(join("late", 65 << 10)).error_code,
+        InvalidRequest.code()
+    );
     // Those who bring what may be brought join, and then stay silent.
-    let gone: Vec<_> = (0..1000).map(|n| join(&format!("g{}", n % 100), 60 << 10)).collect();
+    let gone: Vec<_> = (0..1000)
+        .map(|n| join(&format!("g{}", n % 100), 60 << 10))
+        .collect();
     world.advance(FIRST);
     drop(gone);
-    assert_eq!(joined(join("late", 1)).error_code, GroupMaxSizeReached.code());
+    assert_eq!(
+        joined(join("late", 1)).error_code,
+        GroupMaxSizeReached.code()
+    );
     world.advance(SESSION); // All are out, at the same time.
     world.advance(REBALANCE);
     assert_eq!(world.broker.waiting(), Waiting::default());
@@ -228,7 +295,10 @@ fn a_group_without_members_is_forgotten_for_a_new_one_and_leaves_one_of_its_name
     let (brief, step) = (FIRST / 5, FIRST / 5);
     let join = |name: &str, session: Duration| {
         let request = join(name, &StrBytes::new(), Vec::new());
-        world.ask(3, request.with_session_timeout_ms(session.as_millis() as i32))
+        world.ask(
+            3,
+            request.with_session_timeout_ms(session.as_millis() as i32),
+        )
     };
     assert_eq!(Member::new(&world).commit(5), 0);
     drop(join("readers", brief));
@@ -238,7 +308,11 @@ fn a_group_without_members_is_forgotten_for_a_new_one_and_leaves_one_of_its_name
     drop(join("last", brief)); // Readers are forgotten.
     assert!(committed(&world).is_empty());
     let refused = joined(join("readers", SESSION));
-    assert_eq!(refused.error_code, CoordinatorNotAvailable.code(), "all have members");
+    assert_eq!(
+        refused.error_code,
+        CoordinatorNotAvailable.code(),
+        "all have members"
+    );
     world.advance(step);
     let reader = join("readers", SESSION); // And the last one for these.
     world.advance(FIRST);

@@ -21,7 +21,9 @@ struct Fixture {
 impl Fixture {
     fn new(options: Options) -> Self {
         let mut world = World::new();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build();
         let runtime = runtime.expect("a runtime");
         let server = runtime.block_on(Server::bind(&options, world.timer.clone()));
         let server = server.expect("a port");
@@ -29,12 +31,19 @@ impl Fixture {
         let (counts, address) = (Arc::clone(server.counts()), server.address());
         let (end, ended) = oneshot::channel();
         std::thread::spawn(move || runtime.block_on(server.run(async { drop(ended.await) })));
-        Fixture { world, counts, address, end: Some(end) }
+        Fixture {
+            world,
+            counts,
+            address,
+            end: Some(end),
+        }
     }
 
     fn client(&self) -> Client {
         let stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("a socket");
         Client(stream)
     }
 
@@ -48,7 +57,13 @@ impl Fixture {
     }
 
     fn wait_for_fetches(&self, fetches: usize) {
-        eventually(|| self.world.broker.waiting() == Waiting { fetches, ..Waiting::default() });
+        eventually(|| {
+            self.world.broker.waiting()
+                == Waiting {
+                    fetches,
+                    ..Waiting::default()
+                }
+        });
     }
 }
 
@@ -56,7 +71,10 @@ impl Fixture {
 fn eventually(holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came about");
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it never came about"
+        );
         std::thread::sleep(MS);
     }
 }
@@ -78,7 +96,10 @@ impl Client {
         let mut length = [0; 4];
         if let Err(error) = self.0.read_exact(&mut length) {
             let closed = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
-            assert!(closed.contains(&error.kind()), "neither an answer nor closed: {error}");
+            assert!(
+                closed.contains(&error.kind()),
+                "neither an answer nor closed: {error}"
+            );
             return None;
         }
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
@@ -116,14 +137,20 @@ fn nonsense_closes_its_connection_and_is_counted() {
         let mut client = fixture.client();
         client.write(frame);
         assert!(client.is_closed(), "{frame:?}");
-        assert_eq!(fixture.counts.malformed.load(Ordering::Relaxed), count as u64 + 1);
+        assert_eq!(
+            fixture.counts.malformed.load(Ordering::Relaxed),
+            count as u64 + 1
+        );
     }
     fixture.client().create();
 }
 
 #[test]
 fn a_connection_too_many_is_closed_at_once() {
-    let fixture = Fixture::new(Options { max_connections: 2, ..options() });
+    let fixture = Fixture::new(Options {
+        max_connections: 2,
+        ..options()
+    });
     let (mut first, mut second) = (fixture.client(), fixture.client());
     first.create();
     second.create();
@@ -149,7 +176,14 @@ fn a_frame_on_its_way_and_a_silent_client_have_their_time() {
     let (mut half, mut client) = (fixture.client(), fixture.client());
     // A request, and half of one, in one piece: when the answer is there, both were read.
     let body = encoded(ApiKey::Metadata, 7, &metadata("orders").into());
-    half.write(&[&(body.len() as u32).to_be_bytes(), &body[..], b"\0\x20\0\0half"].concat());
+    half.write(
+        &[
+            &(body.len() as u32).to_be_bytes(),
+            &body[..],
+            b"\0\x20\0\0half",
+        ]
+        .concat(),
+    );
     assert!(half.receive(ApiKey::Metadata, 7).is_some());
     client.create();
     fixture.world.advance(Duration::from_secs(30));
@@ -179,7 +213,9 @@ fn encoded(key: ApiKey, version: i16, body: &RequestKind) -> BytesMut {
         .with_correlation_id(77)
         .with_client_id(Some(text("test")));
     let mut frame = BytesMut::new();
-    header.encode(&mut frame, key.request_header_version(version)).expect("a header");
+    header
+        .encode(&mut frame, key.request_header_version(version))
+        .expect("a header");
     body.encode(&mut frame, version).expect("a body");
     frame
 }

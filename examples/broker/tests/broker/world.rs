@@ -35,10 +35,17 @@ pub(crate) fn options() -> Options {
 impl World {
     pub(crate) fn new() -> Self {
         let clock = ManualClock::new();
-        let timer = Timer::builder().clock(clock.clone()).build().expect("a timer");
+        let timer = Timer::builder()
+            .clock(clock.clone())
+            .build()
+            .expect("a timer");
         let options = options();
         let broker = Broker::new(&options, options.listen, &timer);
-        World { clock, timer, broker }
+        World {
+            clock,
+            timer,
+            broker,
+        }
     }
 
     /// Lets time pass.
@@ -50,7 +57,11 @@ impl World {
     /// Asks for something; it waits from now on, unless it is answered at once.
     pub(crate) fn ask(&self, version: i16, body: impl Into<RequestKind>) -> Asked {
         let broker = Arc::clone(&self.broker);
-        let request = Request { version, correlation_id: 0, body: body.into() };
+        let request = Request {
+            version,
+            correlation_id: 0,
+            body: body.into(),
+        };
         let mut asked = Asked(Box::pin(async move { broker.answer(request).await }), None);
         asked.is_answered();
         asked
@@ -87,8 +98,10 @@ pub(crate) struct Asked(
 impl Asked {
     pub(crate) fn is_answered(&mut self) -> bool {
         if self.1.is_none() {
-            if let Poll::Ready(answer) =
-                self.0.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            if let Poll::Ready(answer) = self
+                .0
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
             {
                 self.1 = Some(answer);
             }
@@ -117,7 +130,10 @@ impl Asked {
     pub(crate) fn fetched(self) -> (i16, usize) {
         let response = answered!(Fetch, self.answer());
         let answer = &response.responses[0].partitions[0];
-        (answer.error_code, answer.records.as_ref().map_or(0, Bytes::len))
+        (
+            answer.error_code,
+            answer.records.as_ref().map_or(0, Bytes::len),
+        )
     }
 }
 
@@ -143,23 +159,45 @@ macro_rules! with {
 pub(crate) use with;
 
 pub(crate) fn metadata(topic: &str) -> MetadataRequest {
-    let topic = with!(MetadataRequestTopic { name: Some(name(topic)) });
-    with!(MetadataRequest { topics: Some(vec![topic]) })
+    let topic = with!(MetadataRequestTopic {
+        name: Some(name(topic))
+    });
+    with!(MetadataRequest {
+        topics: Some(vec![topic])
+    })
 }
 
 pub(crate) fn fetch(topic: &str, fetch_offset: i64, min_bytes: i32) -> FetchRequest {
     let max_bytes = i32::MAX;
-    let partition =
-        with!(FetchPartition { fetch_offset: fetch_offset, partition_max_bytes: max_bytes });
-    let topics = vec![with!(FetchTopic { topic: name(topic), partitions: vec![partition] })];
-    let request = with!(FetchRequest { max_wait_ms: 500, max_bytes: max_bytes, topics: topics });
+    let partition = with!(FetchPartition {
+        fetch_offset: fetch_offset,
+        partition_max_bytes: max_bytes
+    });
+    let topics = vec![with!(FetchTopic {
+        topic: name(topic),
+        partitions: vec![partition]
+    })];
+    let request = with!(FetchRequest {
+        max_wait_ms: 500,
+        max_bytes: max_bytes,
+        topics: topics
+    });
     request.with_min_bytes(min_bytes)
 }
 
 pub(crate) fn produce(topic: &str, acks: i16, records: Bytes) -> ProduceRequest {
-    let partition_data = vec![with!(PartitionProduceData { records: Some(records) })];
-    let topic = with!(TopicProduceData { name: name(topic), partition_data: partition_data });
-    with!(ProduceRequest { acks: acks, timeout_ms: 1000, topic_data: vec![topic] })
+    let partition_data = vec![with!(PartitionProduceData {
+        records: Some(records)
+    })];
+    let topic = with!(TopicProduceData {
+        name: name(topic),
+        partition_data: partition_data
+    });
+    with!(ProduceRequest {
+        acks: acks,
+        timeout_ms: 1000,
+        topic_data: vec![topic]
+    })
 }
 
 /// A batch of one record, of no producer that would be known again.
@@ -184,7 +222,10 @@ pub(crate) fn sequenced(value: &[u8], id: i64, epoch: i16, sequence: i32) -> Byt
         value: Some(Bytes::copy_from_slice(value)),
         headers: Default::default(),
     };
-    let options = RecordEncodeOptions { version: 2, compression: Compression::None };
+    let options = RecordEncodeOptions {
+        version: 2,
+        compression: Compression::None,
+    };
     let mut bytes = BytesMut::new();
     RecordBatchEncoder::encode(&mut bytes, &[record], &options).expect("a batch");
     bytes.freeze()

@@ -21,10 +21,22 @@ use tickwheel::{AddError, BuildError, ManualClock, Timeout, Timer, TimerBuilder,
 type Play = fn(&Scene) -> Result<&'static str, Box<dyn Error>>;
 
 const PLAYS: [(&str, Play); 4] = [
-    ("Netty's HashedWheelTimer: calls that time out after 300 ms, two at a time", netty),
-    ("Kafka's Timer: members of a group, their sessions 300 ms long", kafka_timer),
-    ("Kafka's purgatory: produces wait for two replicas, 500 ms at most", kafka_purgatory),
-    ("tokio-util's DelayQueue: sessions outlive a connection by 300 ms", delay_queue),
+    (
+        "Netty's HashedWheelTimer: calls that time out after 300 ms, two at a time",
+        netty,
+    ),
+    (
+        "Kafka's Timer: members of a group, their sessions 300 ms long",
+        kafka_timer,
+    ),
+    (
+        "Kafka's purgatory: produces wait for two replicas, 500 ms at most",
+        kafka_purgatory,
+    ),
+    (
+        "tokio-util's DelayQueue: sessions outlive a connection by 300 ms",
+        delay_queue,
+    ),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -50,7 +62,11 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let clock = ManualClock::new();
-        Scene { start: clock.now(), clock, diary: Arc::default() }
+        Scene {
+            start: clock.now(),
+            clock,
+            diary: Arc::default(),
+        }
     }
 
     /// Builds a timer that runs while the scene [waits](Self::wait_until).
@@ -60,7 +76,8 @@ impl Scene {
 
     /// Lets the time pass until so many milliseconds after the start.
     fn wait_until(&self, after_ms: u64) {
-        self.clock.run_until(self.start + Duration::from_millis(after_ms));
+        self.clock
+            .run_until(self.start + Duration::from_millis(after_ms));
     }
 
     /// Writes into the diary what happens now.
@@ -98,12 +115,18 @@ fn netty(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     scene.wait_until(200);
     if let Err(error @ AddError::Full(_)) = timer.after(limit, Call(4)) {
         let Call(call) = error.into_task();
-        scene.tell(&format!("call {call}: refused, {} are in flight", timer.len()));
+        scene.tell(&format!(
+            "call {call}: refused, {} are in flight",
+            timer.len()
+        ));
     }
     scene.wait_until(400);
     answer(&second);
     for entry in timer.shutdown() {
-        scene.tell(&format!("call {}: in flight at the end", entry.into_task().0));
+        scene.tell(&format!(
+            "call {}: in flight at the end",
+            entry.into_task().0
+        ));
     }
     Ok("\
 100 ms  call 1: answered
@@ -128,12 +151,19 @@ fn kafka_timer(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     // A heartbeat extends the session by one write: nothing is taken out, nothing is added again.
     let heartbeat = |session: &Timeout| {
         let is_alive = session.touch(SESSION);
-        scene.tell(if is_alive { "ada: heartbeat" } else { "ada: this comes too late" });
+        scene.tell(if is_alive {
+            "ada: heartbeat"
+        } else {
+            "ada: this comes too late"
+        });
     };
     scene.wait_until(100);
     heartbeat(&sessions["ada"]);
     scene.wait_until(200);
-    if sessions.remove("cyd").is_some_and(|session| session.cancel().is_cancelled()) {
+    if sessions
+        .remove("cyd")
+        .is_some_and(|session| session.cancel().is_cancelled())
+    {
         scene.tell(&format!("cyd: leaves, {} sessions are left", timer.len()));
     }
     scene.wait_until(500);
@@ -163,7 +193,11 @@ impl DelayedOperation for DelayedProduce {
 
     /// Completes the operation once, also when the time is up.
     fn on_complete(&mut self) {
-        let end = if self.try_complete() { "answered" } else { "timed out" };
+        let end = if self.try_complete() {
+            "answered"
+        } else {
+            "timed out"
+        };
         self.scene.tell(&format!("{}: {end}", self.partition));
     }
 }
@@ -175,7 +209,11 @@ fn kafka_purgatory(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     let partitions = ["orders-0", "orders-1"].map(|name| (name, Arc::new(AtomicUsize::new(0))));
     for (partition, replicas) in &partitions {
         let replicas = Arc::clone(replicas);
-        let produce = DelayedProduce { partition, replicas, scene: scene.clone() };
+        let produce = DelayedProduce {
+            partition,
+            replicas,
+            scene: scene.clone(),
+        };
         let _ =
             produces.try_complete_else_watch(produce, Duration::from_millis(500), &[*partition])?;
     }
@@ -183,7 +221,9 @@ fn kafka_purgatory(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     let fetched = |(partition, replicas): &(&'static str, Arc<AtomicUsize>)| {
         replicas.fetch_add(1, Ordering::Release);
         let completed = produces.check_and_complete(partition);
-        scene.tell(&format!("{partition}: a replica has it, {completed} produces completed"));
+        scene.tell(&format!(
+            "{partition}: a replica has it, {completed} produces completed"
+        ));
     };
     scene.wait_until(100);
     partitions.iter().for_each(fetched);
@@ -225,7 +265,10 @@ fn delay_queue(scene: &Scene) -> Result<&'static str, Box<dyn Error>> {
     let Session(number) = connect("ada").ok_or("she should have 200 ms left")?;
     scene.tell(&format!("ada: session {number} resumed"));
     scene.wait_until(350);
-    scene.tell(&format!("bob: is his session there? {}", connect("bob").is_some()));
+    scene.tell(&format!(
+        "bob: is his session there? {}",
+        connect("bob").is_some()
+    ));
     disconnect("ada", Session(number))?;
     scene.wait_until(600);
     disconnect("ada", Session(3))?;

@@ -120,10 +120,15 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             rows.push(row);
         }
     }
-    let objects: Vec<_> = rows.iter().filter_map(|row| json!(row).as_object().cloned()).collect();
+    let objects: Vec<_> = rows
+        .iter()
+        .filter_map(|row| json!(row).as_object().cloned())
+        .collect();
     // Nobody may be listening any more: the exit status tells all the same.
     let _ = writeln!(io::stdout(), "{}", table(&objects));
-    wrong.iter().for_each(|row| eprintln!("overload: this must not be: {row:?}"));
+    wrong
+        .iter()
+        .for_each(|row| eprintln!("overload: this must not be: {row:?}"));
     Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
 
@@ -146,7 +151,10 @@ struct Pace {
 
 impl Pace {
     fn new(per_second: f64) -> Self {
-        Pace { period: Duration::from_secs_f64(1.0 / per_second), next: Instant::now() }
+        Pace {
+            period: Duration::from_secs_f64(1.0 / per_second),
+            next: Instant::now(),
+        }
     }
 
     /// Waits for the next turn. It may be a millisecond ahead, for systems wake nobody for less,
@@ -176,11 +184,17 @@ struct Service {
 
 impl Service {
     fn serve(&self, (request, deadline): Due) {
-        self.ledger.early.fetch_add(u64::from(Instant::now() < deadline), Relaxed);
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        self.ledger
+            .early
+            .fetch_add(u64::from(Instant::now() < deadline), Relaxed);
+        self.turns
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wait();
         self.ledger.end(request, End::Expired);
         if deadline.elapsed() > LATE {
-            self.last_late.store(self.start.elapsed().as_nanos() as u64, Relaxed);
+            self.last_late
+                .store(self.start.elapsed().as_nanos() as u64, Relaxed);
         }
     }
 
@@ -202,9 +216,14 @@ impl Service {
                 let deadline = Instant::now() + Duration::from_micros(random.u64(10_000..50_000));
                 let enter = |slot| self.ledger.enter(thread * SLOTS + slot, deadline);
                 // Some slots are taken still when their turn comes again; there are enough.
-                let Some(request) = slots.find_map(enter) else { return };
+                let Some(request) = slots.find_map(enter) else {
+                    return;
+                };
                 offered.fetch_add(1, Relaxed);
-                if timer.add(TimerEntry::at(deadline, (request, deadline))).is_err() {
+                if timer
+                    .add(TimerEntry::at(deadline, (request, deadline)))
+                    .is_err()
+                {
                     self.ledger.end(request, End::Returned);
                     refused.fetch_add(1, Relaxed);
                 }
@@ -235,9 +254,10 @@ fn measure(place: Place, load: f64, lasts: Duration) -> Result<Row, Box<dyn Erro
     let builder = Timer::builder().name("overload").max_pending(MAX_PENDING);
     let timer = match place {
         Place::Reaper => builder.executor(serve).start()?,
-        Place::Worker => {
-            builder.executor(Worker::bounded("worker", QUEUE, serve)?).on_refused(shed).start()?
-        }
+        Place::Worker => builder
+            .executor(Worker::bounded("worker", QUEUE, serve)?)
+            .on_refused(shed)
+            .start()?,
     };
     let (offered, refused) = service.load(&timer, load, service.start + lasts);
     let (eased, pending) = (Instant::now(), timer.len());

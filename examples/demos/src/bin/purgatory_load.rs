@@ -187,11 +187,18 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let options = Options::parse();
     let ledger = Ledger::open(options.num as usize);
     let holds = (0..options.num).map(|_| AtomicBool::new(false)).collect();
-    let books = Books { ledger, holds, completed_late: Lateness::default() };
+    let books = Books {
+        ledger,
+        holds,
+        completed_late: Lateness::default(),
+    };
     let books: &'static Books = Box::leak(Box::new(books));
     let timer = Timer::builder().name("expiry").start()?;
     let purgatory = Purgatory::new(&timer);
-    let queue = Queue { start: Instant::now(), due: Mutex::default() };
+    let queue = Queue {
+        start: Instant::now(),
+        due: Mutex::default(),
+    };
     let (samples, empty, stop) = (samples(&options), resident(), AtomicBool::new(false));
 
     let (generated, elapsed, triggers) = thread::scope(|scope| {
@@ -217,17 +224,38 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let rate = f64::from(options.num) / elapsed.as_secs_f64();
     report.figure("enqueue_rate", rate, "requests per second, by one thread");
     let longest_delay = longest_delay.as_secs_f64() * 1e3;
-    report.figure("longest_delay_ms", longest_delay, "of an add, after its arrival");
+    report.figure(
+        "longest_delay_ms",
+        longest_delay,
+        "of an add, after its arrival",
+    );
     let late = books.completed_late.quantiles();
     report.quantiles("completion_late_us", late, "from the drawn latency");
-    report.quantiles("expiry_late_us", ledger.lateness.quantiles(), "from the deadline");
+    report.quantiles(
+        "expiry_late_us",
+        ledger.lateness.quantiles(),
+        "from the deadline",
+    );
     let grown = peak_resident().saturating_sub(empty) as f64;
-    report.figure("peak_mb", grown / 1e6, "resident, beside the ledger and the samples");
+    report.figure(
+        "peak_mb",
+        grown / 1e6,
+        "resident, beside the ledger and the samples",
+    );
     report.count("triggers", triggers, "keys, each once in a millisecond");
     ledger.report(&mut report);
     report.none("refused", refused, "without a reason");
-    let left = [behind, stats.watched, purgatory.shutdown().len(), queue.lock().len()];
-    report.none("left", left.iter().sum::<usize>() as u64, "entries, when all had ended");
+    let left = [
+        behind,
+        stats.watched,
+        purgatory.shutdown().len(),
+        queue.lock().len(),
+    ];
+    report.none(
+        "left",
+        left.iter().sum::<usize>() as u64,
+        "entries, when all had ended",
+    );
     let counts = [stats.completed(), stats.expired];
     let agrees = counts == [End::Completed, End::Expired].map(|end| ledger.ended(end));
     report.require(agrees, "stats() does not agree with the ledger");
@@ -248,7 +276,10 @@ fn samples(options: &Options) -> Vec<(f64, Duration)> {
         let interval = -uniform().ln() * 1e9 / f64::from(options.rate);
         // By Box and Muller, "A Note on the Generation of Random Normal Deviates", 1958.
         let normal = (-2.0 * uniform().ln()).sqrt() * (TAU * uniform()).cos();
-        (interval, Duration::from_nanos((mu + sigma * normal).exp() as u64))
+        (
+            interval,
+            Duration::from_nanos((mu + sigma * normal).exp() as u64),
+        )
     };
     (0..options.num.min(SAMPLES)).map(&mut draw).collect()
 }
@@ -281,10 +312,23 @@ fn generate(
         let (due, is_completed) = (now + *latency, *latency < timeout);
         // As in the original the completion comes first: it may overtake what follows.
         if is_completed && options.complete_by == CompleteBy::Trigger {
-            queue.add(due, Due::Trigger { slot, key: keys[slot as usize % KEYS] });
+            queue.add(
+                due,
+                Due::Trigger {
+                    slot,
+                    key: keys[slot as usize % KEYS],
+                },
+            );
         }
-        let Some(request) = books.ledger.enter(slot as usize, now + timeout) else { continue };
-        let waiting = Waiting { books, request, due, end: None };
+        let Some(request) = books.ledger.enter(slot as usize, now + timeout) else {
+            continue;
+        };
+        let waiting = Waiting {
+            books,
+            request,
+            due,
+            end: None,
+        };
         match purgatory.try_complete_else_watch(waiting, now + timeout, &keys) {
             Ok(watch) if is_completed && options.complete_by == CompleteBy::Force => {
                 // Here it can't come first: there is no handle before.

@@ -82,7 +82,11 @@ fn run(seed: u64) -> Result<Hour, Box<dyn Error>> {
     })?;
     clock.run_for(60 * MINUTE);
     let alive = std::mem::take(&mut *alive.lock().expect("nobody panics"));
-    Ok(Hour { heartbeats: heartbeats.load(Relaxed), expired: expired.load(Relaxed), alive })
+    Ok(Hour {
+        heartbeats: heartbeats.load(Relaxed),
+        expired: expired.load(Relaxed),
+        alive,
+    })
 }
 
 /// Returns how many heartbeats of 100 are lost after this time.
@@ -101,7 +105,12 @@ mod tests {
         let hour = run(1).expect("in range");
         assert_eq!(hour, run(1).expect("in range"));
         let at = |minute: usize| hour.alive[minute * 12 - 1];
-        assert!([5, 14, 30, 39, 50, 60].map(at).iter().all(|alive| *alive == SESSIONS as usize));
+        assert!(
+            [5, 14, 30, 39, 50, 60]
+                .map(at)
+                .iter()
+                .all(|alive| *alive == SESSIONS as usize)
+        );
         assert!((5_000..10_000).contains(&at(20)) && at(42) == 0);
     }
 }

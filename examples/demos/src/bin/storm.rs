@@ -74,9 +74,13 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let share = options.outstanding as usize / threads;
     let ledger = Ledger::open(threads * (share + POOL));
     let expire = move |request| _ = ledger.end(request, End::Expired);
-    let timer = Timer::builder().name("storm-reaper").executor(expire).start()?;
-    let mut clients: Vec<_> =
-        (0..threads).map(|number| Client::new(&timer, ledger, number, share)).collect();
+    let timer = Timer::builder()
+        .name("storm-reaper")
+        .executor(expire)
+        .start()?;
+    let mut clients: Vec<_> = (0..threads)
+        .map(|number| Client::new(&timer, ledger, number, share))
+        .collect();
 
     let (start, empty) = (Instant::now(), resident());
     on_threads(&mut clients, Client::fill);
@@ -88,7 +92,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         scope.spawn(|| only_sleep(end, &bare_sleep));
         scope.spawn(|| on_threads(&mut clients, |client| client.storm(end)));
         let state = || format!("{} pending, {} expired", timer.len(), timer.stats().expired);
-        watch(|| Instant::now() >= end, || operations(&timer.stats()), state);
+        watch(
+            || Instant::now() >= end,
+            || operations(&timer.stats()),
+            state,
+        );
     });
     let seconds = start.elapsed().as_secs_f64();
     let stormed = timer.stats();
@@ -101,19 +109,55 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let outstanding = (share * threads) as f64;
     report.count("threads", threads as u64, "");
     let rate = (operations(&stormed) - operations(&filled)) as f64 / seconds;
-    report.figure("operations_per_s", rate, "adds and cancels of all threads, each add timed");
+    report.figure(
+        "operations_per_s",
+        rate,
+        "adds and cancels of all threads, each add timed",
+    );
     report.figure("fill_adds_per_s", outstanding / filled_in.as_secs_f64(), "");
-    let longest = clients.iter().map(|client| client.longest_add).max().unwrap_or_default();
-    report.figure("add_max_us", longest.as_secs_f64() * 1e6, "by the clock, preempted or not");
-    report.figure("bytes_per_timer", grown as f64 / outstanding, "resident, with its handle");
-    report.quantiles("lateness_us", ledger.lateness.quantiles(), "until the task runs");
-    report.quantiles("bare_sleep_us", bare_sleep.quantiles(), "of a thread that only sleeps");
+    let longest = clients
+        .iter()
+        .map(|client| client.longest_add)
+        .max()
+        .unwrap_or_default();
+    report.figure(
+        "add_max_us",
+        longest.as_secs_f64() * 1e6,
+        "by the clock, preempted or not",
+    );
+    report.figure(
+        "bytes_per_timer",
+        grown as f64 / outstanding,
+        "resident, with its handle",
+    );
+    report.quantiles(
+        "lateness_us",
+        ledger.lateness.quantiles(),
+        "until the task runs",
+    );
+    report.quantiles(
+        "bare_sleep_us",
+        bare_sleep.quantiles(),
+        "of a thread that only sleeps",
+    );
     ledger.report(&mut report);
     report.none("overdue", overdue, "a minute after the storm");
     let sum = |of: fn(&Client<'_>) -> u64| clients.iter().map(of).sum();
-    report.none("refused", sum(|client| client.refused), "by add, which had no reason to");
-    report.count("held_back", sum(|client| client.held_back), "too many waited to expire");
-    let counts = [stormed.cancelled, timer.stats().expired, timer.stats().returned];
+    report.none(
+        "refused",
+        sum(|client| client.refused),
+        "by add, which had no reason to",
+    );
+    report.count(
+        "held_back",
+        sum(|client| client.held_back),
+        "too many waited to expire",
+    );
+    let counts = [
+        stormed.cancelled,
+        timer.stats().expired,
+        timer.stats().returned,
+    ];
     let agrees =
         counts == [End::Cancelled, End::Expired, End::Returned].map(|end| ledger.ended(end));
     report.require(agrees, "stats() does not agree with the ledger");
@@ -241,7 +285,8 @@ impl<'a> Client<'a> {
         match added {
             Ok(timeout) => Some(timeout),
             Err(error) => {
-                self.ledger.end(error.into_entry().into_task(), End::Returned);
+                self.ledger
+                    .end(error.into_entry().into_task(), End::Returned);
                 self.refused += 1;
                 None
             }

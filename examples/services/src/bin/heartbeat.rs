@@ -24,18 +24,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (count, ms) = if is_check()? { (50, 300) } else { (300, 1000) };
     let (timer, heartbeat) = (Timer::builder().start()?, Duration::from_millis(ms));
     let idle_timeout = 3 * heartbeat;
-    let exchange = Exchange { timer, heartbeat, idle_timeout };
+    let exchange = Exchange {
+        timer,
+        heartbeat,
+        idle_timeout,
+    };
     // One timer for everything; tokio has the sockets, and no timers.
     let runtime = Builder::new_multi_thread().enable_io().build()?;
     let inside = runtime.enter();
     let (sender, events) = channel();
     let timeline = Timeline::begin();
-    let mut seen = Seen { events, count, opened: [0; 3], closed: [0; 3], idle_timeout };
+    let mut seen = Seen {
+        events,
+        count,
+        opened: [0; 3],
+        closed: [0; 3],
+        idle_timeout,
+    };
 
     // All of them come at once, fewer than tokio lets wait.
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let server = listener.local_addr()?;
-    tokio::spawn(serve(exchange.clone(), listener, move |event| _ = sender.send(event)));
+    tokio::spawn(serve(exchange.clone(), listener, move |event| {
+        _ = sender.send(event)
+    }));
     for connection in 0..count {
         tokio::spawn(keep_connected(exchange.clone(), server, connection));
     }
@@ -45,22 +57,42 @@ fn main() -> Result<(), Box<dyn Error>> {
         stream.write_all(&connection.to_be_bytes())?;
         Ok(stream)
     };
-    let dying = (count..2 * count).map(connect).collect::<Result<Vec<_>, std::io::Error>>()?;
-    let silent = (2 * count..3 * count).map(connect).collect::<Result<Vec<_>, std::io::Error>>()?;
-    seen.wait_until("all are open", |seen| seen.opened.iter().all(|opened| *opened >= count))?;
-    timeline.say(format!("{count} that live, {count} that die and {count} silent ones are open"));
+    let dying = (count..2 * count)
+        .map(connect)
+        .collect::<Result<Vec<_>, std::io::Error>>()?;
+    let silent = (2 * count..3 * count)
+        .map(connect)
+        .collect::<Result<Vec<_>, std::io::Error>>()?;
+    seen.wait_until("all are open", |seen| {
+        seen.opened.iter().all(|opened| *opened >= count)
+    })?;
+    timeline.say(format!(
+        "{count} that live, {count} that die and {count} silent ones are open"
+    ));
     drop(dying);
     seen.wait_until("the dead are closed", |seen| seen.closed[1] == count)?;
     timeline.say("those that died are closed");
     seen.wait_until("the silent are given up", |seen| seen.closed[2] == count)?;
-    timeline.say(format!("the silent ones are given up, after {idle_timeout:?}"));
-    timeline.say(format!("of those that live, {} are open", seen.opened[0] - seen.closed[0]));
+    timeline.say(format!(
+        "the silent ones are given up, after {idle_timeout:?}"
+    ));
+    timeline.say(format!(
+        "of those that live, {} are open",
+        seen.opened[0] - seen.closed[0]
+    ));
 
     drop((silent, inside));
     drop(runtime); // And with it the other ends.
     let is_empty = happens(|| exchange.timer.is_empty());
-    timeline.say(format!("all is over; {} timers are left", exchange.timer.len()));
-    if is_empty { Ok(()) } else { Err("timers are left".into()) }
+    timeline.say(format!(
+        "all is over; {} timers are left",
+        exchange.timer.len()
+    ));
+    if is_empty {
+        Ok(())
+    } else {
+        Err("timers are left".into())
+    }
 }
 
 /// What the server saw of those that live, that die, and that are silent.

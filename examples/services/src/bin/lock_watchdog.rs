@@ -35,7 +35,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         *again += usize::from(!names.insert(name.to_owned()));
     });
     let taken = (0..count).map(|number| locks.try_lock(&format!("lock:{number}")));
-    let taken: Vec<Lock> = taken.collect::<Result<Option<_>, _>>()?.ok_or("one was taken")?;
+    let taken: Vec<Lock> = taken
+        .collect::<Result<Option<_>, _>>()?
+        .ok_or("one was taken")?;
     let held = || taken.iter().filter(|lock| lock.is_held()).count();
     let tell = |what: &str| {
         let (renewed, failed) = (&locks.counts().renewed, &locks.counts().failed);
@@ -59,7 +61,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut connection = server.client()?.get_connection()?;
     for number in 0..STOLEN {
-        redis::cmd("SET").arg(format!("lock:{number}")).arg("rival").exec(&mut connection)?;
+        redis::cmd("SET")
+            .arg(format!("lock:{number}"))
+            .arg("rival")
+            .exec(&mut connection)?;
     }
     let stolen = happens(|| lost.lock().unwrap().0.len() >= STOLEN);
     tell("a rival has taken some");
@@ -73,7 +78,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("a lock was lost twice, or never, or not renewed".into());
     }
     for number in 0..STOLEN {
-        let token = redis::cmd("GET").arg(format!("lock:{number}")).query(&mut connection)?;
+        let token = redis::cmd("GET")
+            .arg(format!("lock:{number}"))
+            .query(&mut connection)?;
         if Some("rival") != Option::<String>::as_deref(&token) {
             return Err(format!("{number} is the rival's, and not {token:?}").into());
         }

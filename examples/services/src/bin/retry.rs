@@ -35,10 +35,17 @@ impl Registry {
         let mut all = self.tries.lock();
         let tries = all.entry(service.to_owned()).or_default();
         tries.push(Instant::now());
-        let failures = service.split(' ').next_back().and_then(|count| count.parse().ok());
+        let failures = service
+            .split(' ')
+            .next_back()
+            .and_then(|count| count.parse().ok());
         let is_registered = tries.len() > failures.unwrap_or(0);
         if !service.starts_with("worker") {
-            let outcome = if is_registered { "registered" } else { "failed" };
+            let outcome = if is_registered {
+                "registered"
+            } else {
+                "failed"
+            };
             self.timeline.say(format!("{service}: {outcome}"));
         }
         is_registered
@@ -52,7 +59,11 @@ impl Registry {
 /// A retry. It takes no time here, and so may run on the timer's thread.
 impl Operation<String> for Registry {
     fn attempt(&self, attempt: Attempt<String>) {
-        if self.register(attempt.key()) { attempt.succeeded() } else { attempt.failed() }
+        if self.register(attempt.key()) {
+            attempt.succeeded()
+        } else {
+            attempt.failed()
+        }
     }
 
     fn gave_up(&self, service: String) {
@@ -62,10 +73,15 @@ impl Operation<String> for Registry {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let delay = Duration::from_millis(if is_check()? { 40 } else { 400 });
-    let backoff = ExponentialBuilder::new().with_min_delay(delay).with_max_times(RETRIES);
+    let backoff = ExponentialBuilder::new()
+        .with_min_delay(delay)
+        .with_max_times(RETRIES);
     let shortest: Vec<Duration> = backoff.build().collect();
     let (timer, tries) = (Timer::builder().start()?, Mutex::default());
-    let registry = Arc::new(Registry { timeline: Timeline::begin(), tries });
+    let registry = Arc::new(Registry {
+        timeline: Timeline::begin(),
+        tries,
+    });
     let failback = Failback::new(&timer, backoff.with_jitter(), Arc::clone(&registry));
     let register = |service: &str| {
         if registry.register(service) {
@@ -93,21 +109,41 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The retry that this cancels may have been under way.
     register("stock 1");
     let is_over = happens(|| timer.is_empty());
-    registry.timeline.say(format!("{WORKERS} services fail at once"));
-    let workers: Vec<String> = (0..WORKERS).map(|number| format!("worker-{number} 1")).collect();
+    registry
+        .timeline
+        .say(format!("{WORKERS} services fail at once"));
+    let workers: Vec<String> = (0..WORKERS)
+        .map(|number| format!("worker-{number} 1"))
+        .collect();
     workers.iter().for_each(|worker| register(worker));
-    let retried = || workers.iter().all(|worker| registry.tries(worker).len() == 2);
+    let retried = || {
+        workers
+            .iter()
+            .all(|worker| registry.tries(worker).len() == 2)
+    };
     if !is_over || !happens(|| retried() && timer.is_empty()) {
         return Err("they did not come again, once".into());
     }
-    let retries: Vec<Instant> = workers.iter().map(|worker| registry.tries(worker)[1]).collect();
-    let spread = retries.iter().max().zip(retries.iter().min()).map(|(last, first)| *last - *first);
+    let retries: Vec<Instant> = workers
+        .iter()
+        .map(|worker| registry.tries(worker)[1])
+        .collect();
+    let spread = retries
+        .iter()
+        .max()
+        .zip(retries.iter().min())
+        .map(|(last, first)| *last - *first);
     registry.timeline.say(format!(
         "thanks to the jitter they came again within {:?}",
         spread.unwrap_or_default()
     ));
 
-    for (service, tries) in registry.tries.lock().iter().filter(|(name, _)| *name != "stock 1") {
+    for (service, tries) in registry
+        .tries
+        .lock()
+        .iter()
+        .filter(|(name, _)| *name != "stock 1")
+    {
         for (pair, shortest) in tries.windows(2).zip(&shortest) {
             if pair[1] - pair[0] < *shortest {
                 return Err(format!("{service} did not wait for {shortest:?}").into());

@@ -43,15 +43,24 @@ impl Tally {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (callers, seconds) = if is_check()? { (100, 1) } else { (1000, 10) };
-    let (timer, timeline, tally) = (Timer::builder().start()?, Timeline::begin(), Tally::default());
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().build()?;
+    let (timer, timeline, tally) = (
+        Timer::builder().start()?,
+        Timeline::begin(),
+        Tally::default(),
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_io()
+        .build()?;
     let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
     let counted = tally.clone();
     let on_late = move |_| counted.count("responses late");
     let client = Client::connect(listener.local_addr()?, &timer, on_late);
     let client = Arc::new(runtime.block_on(client)?);
     let mut serving = JoinSet::new();
-    serving.spawn_on(serve(listener, timer.clone(), tally.clone()), runtime.handle());
+    serving.spawn_on(
+        serve(listener, timer.clone(), tally.clone()),
+        runtime.handle(),
+    );
 
     // Numbers that are a stride of 100 apart are calls of one kind.
     let begin = |callers: u64, stride: u64, limit: Duration, end: Instant| {
@@ -84,11 +93,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     drop(serving);
     runtime.block_on(timer.timeout(PATIENCE, calling.join_all()))?;
     let is_empty = happens(|| client.outstanding() == 0 && timer.is_empty());
-    timeline.say(format!("{:?}, {} timers are left", tally.0.lock(), timer.len()));
+    timeline.say(format!(
+        "{:?}, {} timers are left",
+        tally.0.lock(),
+        timer.len()
+    ));
     let ends = ["answered", "timed out", "cancelled", "closed"].map(|end| tally.of(end));
     let is_once = ends.iter().sum::<u64>() == tally.of("called") && tally.of("wrong") == 0;
     let is_right = is_settled && are_waiting && is_empty && is_once && ends[3] == 1000;
-    if is_right { Ok(()) } else { Err("calls ended twice, never, or without a reason".into()) }
+    if is_right {
+        Ok(())
+    } else {
+        Err("calls ended twice, never, or without a reason".into())
+    }
 }
 
 /// Makes one call and records its outcome.
@@ -102,8 +119,11 @@ async fn call(timer: &Timer, client: &Client, tally: &Tally, number: u64, limit:
     };
     let (start, request) = (Instant::now(), takes.to_be_bytes());
     let call = client.call(&request, limit);
-    let outcome =
-        if number % 100 == 2 { timer.timeout(limit / 3, call).await } else { Ok(call.await) };
+    let outcome = if number % 100 == 2 {
+        timer.timeout(limit / 3, call).await
+    } else {
+        Ok(call.await)
+    };
     tally.count(match outcome {
         Ok(Ok(_)) => "answered",
         Ok(Err(CallError::Timeout { .. })) if start.elapsed() >= limit => "timed out",

@@ -45,7 +45,9 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
     }
     let (proto, id) = (if call.reply.resp3 { 3 } else { 2 }, call.session.peer.id);
     call.reply.map(4);
-    ["server", "redis", "version", REDIS_VERSION].iter().for_each(|word| call.reply.bulk(word));
+    ["server", "redis", "version", REDIS_VERSION]
+        .iter()
+        .for_each(|word| call.reply.bulk(word));
     for (name, number) in [("proto", proto), ("id", id)] {
         call.reply.bulk(name);
         call.reply.integer(number);
@@ -96,7 +98,11 @@ pub(super) fn quit(call: &mut Call<'_>) -> Outcome {
 
 /// SUBSCRIBE, PSUBSCRIBE, UNSUBSCRIBE and PUNSUBSCRIBE.
 pub(super) fn change(call: &mut Call<'_>) -> Outcome {
-    let kind = if call.name.starts_with('p') { Kind::Pattern } else { Kind::Channel };
+    let kind = if call.name.starts_with('p') {
+        Kind::Pattern
+    } else {
+        Kind::Channel
+    };
     let on = !call.name.contains("un");
     let (peer, peers) = (&call.session.peer, &call.session.server.peers);
     let names = match &call.args[1..] {
@@ -123,7 +129,11 @@ pub(super) fn change(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn publish(call: &mut Call<'_>) -> Outcome {
-    let heard = call.session.server.peers.publish(&call.args[1], &call.args[2]);
+    let heard = call
+        .session
+        .server
+        .peers
+        .publish(&call.args[1], &call.args[2]);
     call.reply.integer(heard);
     Ok(())
 }

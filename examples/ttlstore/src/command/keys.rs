@@ -31,7 +31,13 @@ pub(super) fn mget(call: &mut Call<'_>) -> Outcome {
 /// GETEX. A date that is over removes the key, as with EXPIREAT.
 pub(super) fn get_and_reschedule(call: &mut Call<'_>) -> Outcome {
     let options = Options::read(&call.args[2..], "PERSIST")?;
-    let Options { time, is_untimed, present: None, get: false } = options else {
+    let Options {
+        time,
+        is_untimed,
+        present: None,
+        get: false,
+    } = options
+    else {
         return Err(SYNTAX.into());
     };
     let (store, key) = (&call.session.server.store, &call.args[1]);
@@ -73,7 +79,12 @@ struct Options<'a> {
 
 impl<'a> Options<'a> {
     fn read(words: &'a [Vec<u8>], untimed: &str) -> Result<Self, Refusal> {
-        let Options { mut time, mut is_untimed, mut present, mut get } = Options::default();
+        let Options {
+            mut time,
+            mut is_untimed,
+            mut present,
+            mut get,
+        } = Options::default();
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
@@ -83,8 +94,13 @@ impl<'a> Options<'a> {
                 _ if is("GET") => get = true,
                 _ if is(untimed) && time.is_none() => is_untimed = true,
                 _ => {
-                    let unit = ["EX", "PX", "EXAT", "PXAT"].into_iter().find(|unit| is(unit));
-                    let next = unit.zip(words.next()).filter(|_| !is_untimed).ok_or(SYNTAX)?;
+                    let unit = ["EX", "PX", "EXAT", "PXAT"]
+                        .into_iter()
+                        .find(|unit| is(unit));
+                    let next = unit
+                        .zip(words.next())
+                        .filter(|_| !is_untimed)
+                        .ok_or(SYNTAX)?;
                     if time.is_some_and(|(former, _)| former != next.0) {
                         return Err(SYNTAX.into());
                     }
@@ -92,12 +108,22 @@ impl<'a> Options<'a> {
                 }
             }
         }
-        Ok(Options { time, is_untimed, present, get })
+        Ok(Options {
+            time,
+            is_untimed,
+            present,
+            get,
+        })
     }
 }
 
 pub(super) fn set(call: &mut Call<'_>) -> Outcome {
-    let Options { time, is_untimed, present, get } = Options::read(&call.args[3..], "KEEPTTL")?;
+    let Options {
+        time,
+        is_untimed,
+        present,
+        get,
+    } = Options::read(&call.args[3..], "KEEPTTL")?;
     let ttl = match time {
         Some((unit, digits)) => Some(time_to_live(call.name, unit, digits)?),
         None => (!is_untimed).then_some(FOREVER),
@@ -136,27 +162,38 @@ pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
     if call.args.len() % 2 == 0 {
         return Err(wrong_count(call.name));
     }
-    (1..call.args.len()).step_by(2).try_for_each(|key| put(call, key, key + 1, FOREVER))?;
+    (1..call.args.len())
+        .step_by(2)
+        .try_for_each(|key| put(call, key, key + 1, FOREVER))?;
     call.reply.ok();
     Ok(())
 }
 
 fn put(call: &mut Call<'_>, key: usize, value: usize, ttl: Duration) -> Outcome {
     let (key, value) = (call.take(key), call.take(value));
-    Ok(call.store().put(call.store().keys.entry(key), value, Some(ttl))?)
+    Ok(call
+        .store()
+        .put(call.store().keys.entry(key), value, Some(ttl))?)
 }
 
 /// INCR and INCRBY.
 pub(super) fn add(call: &mut Call<'_>) -> Outcome {
-    let by = call.args.get(2).map_or(Some(1), |by| number(by)).ok_or(NOT_AN_INTEGER)?;
+    let by = call
+        .args
+        .get(2)
+        .map_or(Some(1), |by| number(by))
+        .ok_or(NOT_AN_INTEGER)?;
     let key = call.take(1);
     let entry = call.store().keys.entry(key);
     let former = match &entry {
         Entry::Occupied(entry) => number(entry.get()).ok_or(NOT_AN_INTEGER)?,
         Entry::Vacant(_) => 0,
     };
-    let sum = former.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
-    call.store().put(entry, sum.to_string().into_bytes().into(), None)?;
+    let sum = former
+        .checked_add(by)
+        .ok_or("ERR increment or decrement would overflow")?;
+    call.store()
+        .put(entry, sum.to_string().into_bytes().into(), None)?;
     call.reply.integer(sum);
     Ok(())
 }
@@ -193,11 +230,16 @@ fn invalid_time(name: &str) -> Refusal {
 }
 
 fn wall() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 pub(super) fn del(call: &mut Call<'_>) -> Outcome {
-    let removed = call.args[1..].iter().filter(|key| call.store().remove(key)).count();
+    let removed = call.args[1..]
+        .iter()
+        .filter(|key| call.store().remove(key))
+        .count();
     call.reply.integer(removed);
     Ok(())
 }
@@ -209,7 +251,10 @@ pub(super) fn release(call: &mut Call<'_>) -> Outcome {
     let (store, known) = (call.store(), RELEASES.contains(&&*script));
     let removed = match &call.args[2..] {
         [count, key, token] if known && count == b"1" => {
-            let holds = store.keys.find(&**key).is_some_and(|entry| **entry.get() == **token);
+            let holds = store
+                .keys
+                .find(&**key)
+                .is_some_and(|entry| **entry.get() == **token);
             holds && store.remove(key) // Between the two, the key can only expire.
         }
         _ => return Err("NOSCRIPT Only scripts that release a lock are known".into()),
@@ -220,7 +265,10 @@ pub(super) fn release(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn exists(call: &mut Call<'_>) -> Outcome {
     let keys = &call.store().keys;
-    let found = call.args[1..].iter().filter(|key| keys.contains(key.as_slice())).count();
+    let found = call.args[1..]
+        .iter()
+        .filter(|key| keys.contains(key.as_slice()))
+        .count();
     call.reply.integer(found);
     Ok(())
 }
@@ -236,7 +284,11 @@ pub(super) fn expire(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn persist(call: &mut Call<'_>) -> Outcome {
-    let entry = call.store().keys.find(&*call.args[1]).filter(|entry| entry.deadline().is_some());
+    let entry = call
+        .store()
+        .keys
+        .find(&*call.args[1])
+        .filter(|entry| entry.deadline().is_some());
     let found = entry.map(|mut entry| entry.reschedule(FOREVER)).is_some();
     call.reply.integer(i64::from(found));
     Ok(())
@@ -245,7 +297,11 @@ pub(super) fn persist(call: &mut Call<'_>) -> Outcome {
 /// TTL and PTTL: -1 if the key has no deadline, -2 if it is not there.
 pub(super) fn ttl(call: &mut Call<'_>) -> Outcome {
     let store = call.store();
-    let left = match store.keys.find(&*call.args[1]).map(|entry| entry.deadline()) {
+    let left = match store
+        .keys
+        .find(&*call.args[1])
+        .map(|entry| entry.deadline())
+    {
         None => -2,
         Some(None) => -1,
         Some(Some(deadline)) => {
@@ -263,7 +319,9 @@ pub(super) fn ttl(call: &mut Call<'_>) -> Outcome {
 
 /// Scans at least COUNT keys, and at most 1023 more.
 pub(super) fn scan(call: &mut Call<'_>) -> Outcome {
-    let cursor = std::str::from_utf8(&call.args[1]).ok().and_then(|digits| digits.parse().ok());
+    let cursor = std::str::from_utf8(&call.args[1])
+        .ok()
+        .and_then(|digits| digits.parse().ok());
     let mut place = Some(cursor.ok_or("ERR invalid cursor")?);
     let (mut pattern, mut wanted): (&[u8], i64) = (b"*", 10);
     for option in call.args[2..].chunks(2) {
@@ -306,7 +364,10 @@ pub(super) fn dbsize(call: &mut Call<'_>) -> Outcome {
 pub(super) fn flushdb(call: &mut Call<'_>) -> Outcome {
     match &call.args[1..] {
         [] => {}
-        [how] if [&b"ASYNC"[..], b"SYNC"].iter().any(|it| how.eq_ignore_ascii_case(it)) => {}
+        [how]
+            if [&b"ASYNC"[..], b"SYNC"]
+                .iter()
+                .any(|it| how.eq_ignore_ascii_case(it)) => {}
         _ => return Err(SYNTAX.into()),
     }
     call.store().clear();

@@ -47,7 +47,12 @@ const fn command(
     flags: u8,
     run: fn(&mut Call<'_>) -> Outcome,
 ) -> Command {
-    Command { name, words, flags, run }
+    Command {
+        name,
+        words,
+        flags,
+        run,
+    }
 }
 
 static COMMANDS: [Command; 40] = [
@@ -145,7 +150,12 @@ pub(crate) fn run(session: &mut Session, args: Request) {
 }
 
 fn call(session: &mut Session, command: &Command, args: Request, reply: &mut Reply) -> Outcome {
-    (command.run)(&mut Call { session, name: command.name, args, reply })
+    (command.run)(&mut Call {
+        session,
+        name: command.name,
+        args,
+        reply,
+    })
 }
 
 /// Finds the command of a request that may be run or queued. If there is none, a transaction has
@@ -175,12 +185,21 @@ fn find(session: &Session, args: &Request) -> Result<&'static Command, Refusal> 
         return Err(wrong_count(command.name));
     }
     let server = &session.server;
-    let room = server.limits.max_memory.saturating_sub(server.store.bytes());
-    if command.flags & ROOM != 0 && size(args) > room { Err(NO_MEMORY.into()) } else { Ok(command) }
+    let room = server
+        .limits
+        .max_memory
+        .saturating_sub(server.store.bytes());
+    if command.flags & ROOM != 0 && size(args) > room {
+        Err(NO_MEMORY.into())
+    } else {
+        Ok(command)
+    }
 }
 
 fn named(name: &[u8]) -> Option<&'static Command> {
-    COMMANDS.iter().find(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
+    COMMANDS
+        .iter()
+        .find(|command| name.eq_ignore_ascii_case(command.name.as_bytes()))
 }
 
 fn multi(call: &mut Call<'_>) -> Outcome {
@@ -193,7 +212,10 @@ fn multi(call: &mut Call<'_>) -> Outcome {
 }
 
 fn discard(call: &mut Call<'_>) -> Outcome {
-    call.session.transaction.take().ok_or("ERR DISCARD without MULTI")?;
+    call.session
+        .transaction
+        .take()
+        .ok_or("ERR DISCARD without MULTI")?;
     call.reply.ok();
     Ok(())
 }
@@ -201,7 +223,11 @@ fn discard(call: &mut Call<'_>) -> Outcome {
 /// Runs what was queued. Other clients' commands come before or after, as this thread runs all of
 /// them; only a key may expire between.
 fn exec(exec: &mut Call<'_>) -> Outcome {
-    let transaction = exec.session.transaction.take().ok_or("ERR EXEC without MULTI")?;
+    let transaction = exec
+        .session
+        .transaction
+        .take()
+        .ok_or("ERR EXEC without MULTI")?;
     if transaction.has_failed {
         return Err("EXECABORT Transaction discarded because of previous errors.".into());
     }
@@ -250,7 +276,9 @@ fn describe(command: &Command, reply: &mut Reply) {
     reply.bulk(command.name);
     reply.integer(if is_exact { least } else { -least });
     reply.array(0);
-    [first, last, step].iter().for_each(|place| reply.integer(place));
+    [first, last, step]
+        .iter()
+        .for_each(|place| reply.integer(place));
 }
 
 fn unknown_subcommand(call: &Call<'_>) -> Refusal {
@@ -264,7 +292,10 @@ fn wrong_count(name: &str) -> Refusal {
 
 /// Refuses a command by its name, in the words of Redis.
 fn unknown(name: &[u8], rest: &[Vec<u8>]) -> Refusal {
-    let mut text = format!("ERR unknown command '{}', with args beginning with: ", shown(name));
+    let mut text = format!(
+        "ERR unknown command '{}', with args beginning with: ",
+        shown(name)
+    );
     for word in rest {
         if text.len() > 128 {
             break;

@@ -48,7 +48,11 @@ impl Server {
     fn start(timer: Timer, clock: ManualClock, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = url(listener.local_addr().expect("an address").port());
-        let config = Config { listener, stats: None, limits };
+        let config = Config {
+            listener,
+            stats: None,
+            limits,
+        };
         let keys = timer.clone();
         thread::spawn(move || run(config, &keys, future::pending()));
         Server { url, timer, clock }
@@ -110,8 +114,11 @@ pub fn encoded(line: &str) -> Vec<u8> {
 /// Returns a number that INFO tells.
 pub fn info(client: &mut Connection, name: &str) -> usize {
     let text = told(client, "info");
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.and_then(|number| number.parse().ok()).expect("a number of this name")
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|number| number.parse().ok())
+        .expect("a number of this name")
 }
 
 fn text(value: &Value) -> String {
@@ -142,7 +149,11 @@ impl Raw {
         self.send(sent);
         let mut read = vec![0; wanted.len()];
         let ended = self.0.read_exact(&mut read);
-        assert_eq!(String::from_utf8_lossy(&read), wanted, "{ended:?} after {sent}");
+        assert_eq!(
+            String::from_utf8_lossy(&read),
+            wanted,
+            "{ended:?} after {sent}"
+        );
     }
 
     /// Reads until the server ends the connection.
@@ -150,7 +161,10 @@ impl Raw {
         let mut rest = Vec::new();
         let ended = self.0.read_to_end(&mut rest);
         // It may end by a reset, if something was not read.
-        assert!(!ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it goes on");
+        assert!(
+            !ended.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+            "it goes on"
+        );
         rest
     }
 }

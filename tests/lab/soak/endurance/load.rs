@@ -83,7 +83,14 @@ impl DelayedOperation for Operation {
     }
 
     fn on_complete(&mut self) {
-        self.ledger.end(self.request, if self.holds { End::Completed } else { End::Expired });
+        self.ledger.end(
+            self.request,
+            if self.holds {
+                End::Completed
+            } else {
+                End::Expired
+            },
+        );
     }
 
     fn on_cancellation(&mut self) {
@@ -114,7 +121,13 @@ impl Load {
         };
         let of_key = move |_, request| _ = ledger.end(request, End::Expired);
         let (keyed, purgatory) = (KeyedTimer::new(&timer, of_key), Purgatory::new(&timer));
-        Load { ledger, keyed, purgatory, timer, expire: Arc::new(expire) }
+        Load {
+            ledger,
+            keyed,
+            purgatory,
+            timer,
+            expire: Arc::new(expire),
+        }
     }
 
     /// Ends everything, and checks what is left. Nobody works any more.
@@ -151,8 +164,15 @@ pub(crate) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(load: &'a Load, first: u32, slots: u32) -> Self {
-        let pending = (0..slots).map(|_| (Request::from(0), Handle::Nothing)).collect();
-        Worker { load, random: Rng::with_seed(first.into()), first, pending }
+        let pending = (0..slots)
+            .map(|_| (Request::from(0), Handle::Nothing))
+            .collect();
+        Worker {
+            load,
+            random: Rng::with_seed(first.into()),
+            first,
+            pending,
+        }
     }
 
     /// Visits one slot after the other, at random, until it is told to stop.
@@ -192,7 +212,13 @@ impl<'a> Worker<'a> {
     }
 
     fn add(&mut self, slot: u32, request: Request, deadline: Instant) -> Handle {
-        let Load { ledger, timer, keyed, purgatory, expire } = self.load;
+        let Load {
+            ledger,
+            timer,
+            keyed,
+            purgatory,
+            expire,
+        } = self.load;
         match self.random.u8(..4) {
             0..2 => {
                 let task = Task::shared(Arc::clone(expire), request.into());
@@ -206,11 +232,18 @@ impl<'a> Worker<'a> {
             _ => {
                 let condition = Arc::new(AtomicBool::new(false));
                 let fulfil = Arc::clone(&condition);
-                let operation = Operation { ledger, request, condition, holds: false };
+                let operation = Operation {
+                    ledger,
+                    request,
+                    condition,
+                    holds: false,
+                };
                 let keys = [slot / SHARING, u32::MAX - slot % 64];
                 let watch = purgatory.try_complete_else_watch(operation, deadline, &keys);
                 let pending = watch.expect("no limit").pending();
-                pending.map_or(Handle::Nothing, |pending| Handle::Operation(pending, fulfil))
+                pending.map_or(Handle::Nothing, |pending| {
+                    Handle::Operation(pending, fulfil)
+                })
             }
         }
     }
@@ -242,7 +275,9 @@ impl<'a> Worker<'a> {
     fn trigger(&mut self, place: usize) {
         if let (request, Handle::Operation(_, condition)) = &self.pending[place] {
             condition.store(true, SeqCst);
-            self.load.purgatory.check_and_complete(&(request.slot / SHARING));
+            self.load
+                .purgatory
+                .check_and_complete(&(request.slot / SHARING));
         }
     }
 

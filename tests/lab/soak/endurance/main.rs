@@ -93,14 +93,21 @@ fn main() -> ExitCode {
     report.figure("late_p99_us", late.as_secs_f64() * 1e6, "");
     for (name, growth, is_judged) in [
         ("in_use_growth_percent", growth(&samples.at_rest), true),
-        ("resident_growth_percent", growth(&medians(&samples.resident)), lasts >= 2 * WARM_UP),
+        (
+            "resident_growth_percent",
+            growth(&medians(&samples.resident)),
+            lasts >= 2 * WARM_UP,
+        ),
     ] {
         report.figure(name, growth.unwrap_or(0.0), "");
         let is_flat = growth.is_some_and(|percent| percent <= 1.0 || !is_judged);
         report.require(is_flat || !options.flat, name);
     }
     let ends = [End::Expired, End::Completed, End::Cancelled].map(|end| load.ledger.ended(end));
-    let happened = [stats.refused, stats.panicked].iter().chain(&ends).all(|count| *count > 0);
+    let happened = [stats.refused, stats.panicked]
+        .iter()
+        .chain(&ends)
+        .all(|count| *count > 0);
     report.require(happened, "something has never happened");
     report.print(false)
 }
@@ -172,7 +179,9 @@ impl Samples {
     fn tell(&self) {
         // Only `Debug` tells the clock that instants are made of.
         let text = format!("{:?}", Instant::now());
-        let seconds = text.split_once("tv_sec: ").and_then(|(_, rest)| rest.split(',').next());
+        let seconds = text
+            .split_once("tv_sec: ")
+            .and_then(|(_, rest)| rest.split(',').next());
         println!(
             "monotonic clock {} s, stopped {:.1} s, wall clock set by {:.0} s",
             seconds.unwrap_or("0"),
@@ -185,13 +194,18 @@ impl Samples {
 /// Returns by how many percent the last value is greater than the one before. `None` if they are
 /// too few, or zero.
 fn growth(values: &[f64]) -> Option<f64> {
-    let [.., before, last] = *values else { return None };
+    let [.., before, last] = *values else {
+        return None;
+    };
     (before > 0.0).then_some((last / before - 1.0) * 100.0)
 }
 
 /// Returns the medians of the third and of the last quarter: the first half is for warming up.
 fn medians(samples: &[f64]) -> Vec<f64> {
-    let quarters = samples.chunks_exact((samples.len() / 4).max(1)).take(4).skip(2);
+    let quarters = samples
+        .chunks_exact((samples.len() / 4).max(1))
+        .take(4)
+        .skip(2);
     let median = |quarter: &[f64]| {
         let mut values = quarter.to_vec();
         values.sort_by(f64::total_cmp);

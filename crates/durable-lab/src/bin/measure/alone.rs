@@ -20,13 +20,18 @@ pub(crate) async fn window() -> Result<f64, Box<dyn Error>> {
     let after = |n: u64| Duration::from_secs(3_600) + Duration::from_millis(n * 20);
     for first in (0..TIMERS).step_by(10_000) {
         let entries = first..first + 10_000;
-        node.schedule_many(entries.map(|n| Entry::unkeyed(after(n), [])).collect()).await?;
+        node.schedule_many(entries.map(|n| Entry::unkeyed(after(n), [])).collect())
+            .await?;
     }
     node.drain().await;
     drop(node);
     tokio::time::sleep(Duration::from_secs(1)).await; // Until its file is free.
     let mut child = Command::new(std::env::current_exe()?);
-    let output = child.arg("window").arg(&file).arg(TIMERS.to_string()).output()?;
+    let output = child
+        .arg("window")
+        .arg(&file)
+        .arg(TIMERS.to_string())
+        .output()?;
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
@@ -42,7 +47,12 @@ pub(crate) async fn tell_window(file: &Path, timers: u64) -> Result<(), Box<dyn 
 /// Returns the resident memory in bytes, given the usual page size of Linux.
 fn resident() -> Result<f64, Box<dyn Error>> {
     let pages = fs::read_to_string("/proc/self/statm")?;
-    Ok(pages.split(' ').nth(1).ok_or("no such figure")?.parse::<f64>()? * 4_096.0)
+    Ok(pages
+        .split(' ')
+        .nth(1)
+        .ok_or("no such figure")?
+        .parse::<f64>()?
+        * 4_096.0)
 }
 
 /// For how long it is looked at what a node uses.
@@ -90,7 +100,11 @@ pub(crate) fn own() -> Result<Duration, Box<dyn Error>> {
     for thread in fs::read_dir("/proc/self/task")? {
         // One that has just ended is left out.
         let told = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
-        nanos += told.split(' ').next().and_then(|used| used.parse::<u64>().ok()).unwrap_or(0);
+        nanos += told
+            .split(' ')
+            .next()
+            .and_then(|used| used.parse::<u64>().ok())
+            .unwrap_or(0);
     }
     Ok(Duration::from_nanos(nanos))
 }
@@ -99,18 +113,30 @@ pub(crate) fn own() -> Result<Duration, Box<dyn Error>> {
 /// ended.
 pub(crate) async fn of(port: u16) -> Result<Duration, Box<dyn Error>> {
     let client = server::connect(&server::config(port)).await?;
-    let file: String = client.query_one("SELECT pg_read_file('postmaster.pid')", &[]).await?.get(0);
+    let file: String = client
+        .query_one("SELECT pg_read_file('postmaster.pid')", &[])
+        .await?
+        .get(0);
     let parent: u64 = file.lines().next().unwrap_or_default().parse()?;
     let mut ticks = 0;
     for process in fs::read_dir("/proc")? {
         let stat = fs::read_to_string(process?.path().join("stat")).unwrap_or_default();
         // After the name, which is in parentheses and may be anything.
-        let Some((before, after)) = stat.rsplit_once(") ") else { continue };
-        let fields: Vec<u64> = after.split(' ').map(|field| field.parse().unwrap_or(0)).collect();
+        let Some((before, after)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        let fields: Vec<u64> = after
+            .split(' ')
+            .map(|field| field.parse().unwrap_or(0))
+            .collect();
         let is_server = before.starts_with(&format!("{parent} "));
         // State, parent; from the eleventh on user, system, children's user, children's system.
         if is_server || fields.get(1) == Some(&parent) {
-            ticks += fields.iter().skip(11).take(if is_server { 4 } else { 2 }).sum::<u64>();
+            ticks += fields
+                .iter()
+                .skip(11)
+                .take(if is_server { 4 } else { 2 })
+                .sum::<u64>();
         }
     }
     Ok(TICK * u32::try_from(ticks)?)

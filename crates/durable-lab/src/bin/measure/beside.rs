@@ -70,7 +70,11 @@ pub(crate) async fn lists(listed: u64) -> Result<(), Box<dyn Error>> {
             lister.abort();
         }
         let of = format!("a schedule among {listed} timers beside {beside}, ms");
-        row(&format!("{of}: p50"), took.value_at_quantile(0.5) as f64 / 1e3, 1);
+        row(
+            &format!("{of}: p50"),
+            took.value_at_quantile(0.5) as f64 / 1e3,
+            1,
+        );
         row(&format!("{of}: longest"), took.max() as f64 / 1e3, 1);
     }
     node.drain().await;
@@ -91,7 +95,11 @@ pub(crate) async fn dead_rows(dead: u64) -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     let node = start(Durable::postgres(server.config())).await?;
     until(|| node.stats().done >= 50).await;
-    row(&format!("start among {dead} dead rows, s"), begun.elapsed().as_secs_f64(), 1);
+    row(
+        &format!("start among {dead} dead rows, s"),
+        begun.elapsed().as_secs_f64(),
+        1,
+    );
     node.drain().await;
     Ok(())
 }

@@ -88,9 +88,17 @@ async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
         on_a_server(&server, options.timers, how).await?;
     }
     let took = mass(&server, options.timers).await?;
-    row("PostgreSQL: all due at one instant, s until all are done", took, 1);
+    row(
+        "PostgreSQL: all due at one instant, s until all are done",
+        took,
+        1,
+    );
     let polled = poll(&server, options.timers).await?;
-    row("the same table, polled with SKIP LOCKED: claimed and deleted/s", polled, 0);
+    row(
+        "the same table, polled with SKIP LOCKED: claimed and deleted/s",
+        polled,
+        0,
+    );
     let lateness = lateness(&server).await?;
     let ms = |at| lateness.value_at_quantile(at) as f64 / 1_000.0;
     row("lateness at 500/s, ms: p50", ms(0.5), 1);
@@ -132,7 +140,9 @@ async fn schedule<S: Store>(
     keyed: bool,
 ) -> Result<f64, Box<dyn Error>> {
     let far = Duration::from_secs(86_400);
-    let entries = (0..timers).map(|n| entry(n, keyed, far).tag("far")).collect();
+    let entries = (0..timers)
+        .map(|n| entry(n, keyed, far).tag("far"))
+        .collect();
     let begun = Instant::now();
     node.schedule_many(entries).await?;
     let scheduled = timers as f64 / begun.elapsed().as_secs_f64();
@@ -147,7 +157,9 @@ async fn live<S: Store>(
     timers: u64,
     keyed: bool,
 ) -> Result<f64, Box<dyn Error>> {
-    let entries = (0..timers).map(|n| entry(n, keyed, Duration::ZERO)).collect();
+    let entries = (0..timers)
+        .map(|n| entry(n, keyed, Duration::ZERO))
+        .collect();
     let begun = Instant::now();
     node.schedule_many(entries).await?;
     until(|| node.stats().done >= timers).await;
@@ -158,7 +170,8 @@ async fn live<S: Store>(
 async fn mass(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
     let node = start(Durable::postgres(server.config()).namespace("mass")).await?;
     let at = SystemTime::now() + Duration::from_millis(2_000 + timers / 5);
-    node.schedule_many((0..timers).map(|n| entry(n, true, at)).collect()).await?;
+    node.schedule_many((0..timers).map(|n| entry(n, true, at)).collect())
+        .await?;
     until(|| node.stats().done >= timers).await;
     let took = at.elapsed()?.as_secs_f64();
     node.drain().await;
@@ -168,7 +181,11 @@ async fn mass(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
 async fn on_a_file(file: &Path, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
     let node = start(Durable::sqlite(file)).await?;
     let scheduled = schedule(&node, timers, how == "keyed").await?;
-    row(&format!("SQLite: schedules/s in batches, {how}"), scheduled, 0);
+    row(
+        &format!("SQLite: schedules/s in batches, {how}"),
+        scheduled,
+        0,
+    );
     let fired = live(&node, timers, how == "keyed").await?;
     row(&format!("SQLite: scheduled and fired/s, {how}"), fired, 0);
     Ok(())
@@ -178,15 +195,34 @@ async fn on_a_server(server: &Server, timers: u64, how: &str) -> Result<(), Box<
     let port = server.config().get_ports()[0];
     let node = start(Durable::postgres(server.config()).namespace(how)).await?;
     let scheduled = schedule(&node, timers, how == "keyed").await?;
-    row(&format!("PostgreSQL: schedules/s in batches, {how}"), scheduled, 0);
+    row(
+        &format!("PostgreSQL: schedules/s in batches, {how}"),
+        scheduled,
+        0,
+    );
     let before = (written(server).await?, alone::of(port).await?);
     let fired = live(&node, timers, how == "keyed").await?;
-    let (wal, cpu) = (written(server).await? - before.0, alone::of(port).await? - before.1);
-    row(&format!("PostgreSQL: scheduled and fired/s, {how}"), fired, 0);
+    let (wal, cpu) = (
+        written(server).await? - before.0,
+        alone::of(port).await? - before.1,
+    );
+    row(
+        &format!("PostgreSQL: scheduled and fired/s, {how}"),
+        fired,
+        0,
+    );
     let wal = wal as f64 / timers as f64;
-    row(&format!("PostgreSQL: bytes of WAL for a life, {how}"), wal, 0);
+    row(
+        &format!("PostgreSQL: bytes of WAL for a life, {how}"),
+        wal,
+        0,
+    );
     let cpu = cpu.as_secs_f64() * 1e6 / timers as f64;
-    row(&format!("PostgreSQL: the server's CPU for a life, us, {how}"), cpu, 1);
+    row(
+        &format!("PostgreSQL: the server's CPU for a life, us, {how}"),
+        cpu,
+        1,
+    );
     node.drain().await;
     Ok(())
 }
@@ -230,7 +266,9 @@ async fn poll(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
     let fill = "INSERT INTO tickwheel.timer (slot, due, id, payload)
         SELECT -1 - n % 1024, n, n, decode(repeat('07', 100), 'hex')
         FROM generate_series(1, $1) AS n";
-    client.query_typed(fill, &[(&(timers as i64), Type::INT8)]).await?;
+    client
+        .query_typed(fill, &[(&(timers as i64), Type::INT8)])
+        .await?;
     client
         .batch_execute("ANALYZE tickwheel.timer; CREATE INDEX poll ON tickwheel.timer (due)")
         .await?;

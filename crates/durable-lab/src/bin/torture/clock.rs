@@ -62,7 +62,10 @@ impl Settings {
     pub(crate) fn at_most(&self, at: i64) -> i64 {
         let before = self.0.iter().rfind(|(from, _)| *from <= at - CLAIMED);
         let before = before.map_or(0, |(_, ahead)| *ahead);
-        let recent = self.0.iter().filter(|(from, _)| (at - CLAIMED..=at).contains(from));
+        let recent = self
+            .0
+            .iter()
+            .filter(|(from, _)| (at - CLAIMED..=at).contains(from));
         at + recent.map(|(_, ahead)| *ahead).fold(before, i64::max)
     }
 }
@@ -75,11 +78,27 @@ mod tests {
     fn what_leaps_of_the_clock_have_to_do_with_lateness() {
         let settings = Settings(vec![(1_000, 600), (2_000, -600)]);
         assert_eq!(settings.reached(900, 950), 900, "before all leaps");
-        assert_eq!(settings.reached(900, 1_100), 900, "it was due before the leap already");
-        assert_eq!(settings.reached(1_500, 1_100), 1_000, "the leap made it due");
-        assert_eq!(settings.reached(1_900, 1_400), 1_300, "time made it due after the leap");
+        assert_eq!(
+            settings.reached(900, 1_100),
+            900,
+            "it was due before the leap already"
+        );
+        assert_eq!(
+            settings.reached(1_500, 1_100),
+            1_000,
+            "the leap made it due"
+        );
+        assert_eq!(
+            settings.reached(1_900, 1_400),
+            1_300,
+            "time made it due after the leap"
+        );
         // It had come once, and came again after the clock was set back.
         assert_eq!(settings.reached(1_900, 2_700), 2_500);
-        assert_eq!(settings.reached(1_900, 2_100), 2_100, "early: at_most tells");
+        assert_eq!(
+            settings.reached(1_900, 2_100),
+            2_100,
+            "early: at_most tells"
+        );
     }
 }

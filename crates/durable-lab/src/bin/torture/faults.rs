@@ -72,7 +72,11 @@ impl Kind {
     /// given up.
     pub(crate) fn aftermath(self) -> Duration {
         let lease = LEASE * 7 / 6;
-        if self == Kind::Swallow { lease + Duration::from_secs(5) } else { lease }
+        if self == Kind::Swallow {
+            lease + Duration::from_secs(5)
+        } else {
+            lease
+        }
     }
 
     /// Returns whether it may make timers late that it does not name.
@@ -121,7 +125,12 @@ pub(crate) async fn run(
         let (begun, from) = (Instant::now(), now());
         let in_flight = count(scene.servers, "timer", "claim <> 0").await?;
         befall(kind, scene).await?;
-        scene.faults.push(Fault { kind, from, to: now(), in_flight });
+        scene.faults.push(Fault {
+            kind,
+            from,
+            to: now(),
+            in_flight,
+        });
         eprintln!("{kind:?}: {} ms", begun.elapsed().as_millis());
         let pause = if kind.disturbs() { pause(kind) } else { CALM };
         let next = Instant::now() + pause;
@@ -138,7 +147,12 @@ async fn look(scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
     if scene.fleet.revive()? > 0 {
         let from = now() - LOOK.as_micros() as i64;
         let in_flight = count(scene.servers, "timer", "claim <> 0").await?;
-        scene.faults.push(Fault { kind: Kind::Abort, from, to: now(), in_flight });
+        scene.faults.push(Fault {
+            kind: Kind::Abort,
+            from,
+            to: now(),
+            in_flight,
+        });
     }
     Ok(())
 }
@@ -197,7 +211,14 @@ fn choose(nodes: usize, only: &[Kind]) -> Kind {
 }
 
 async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>> {
-    let Scene { servers, fleet, other, settings, locked, .. } = scene;
+    let Scene {
+        servers,
+        fleet,
+        other,
+        settings,
+        locked,
+        ..
+    } = scene;
     let server = &servers[fastrand::usize(..2)];
     let which = fastrand::usize(..fleet.len());
     match kind {
@@ -234,10 +255,18 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
         Kind::Poison => poison(server).await?,
         Kind::ReadOnly => take_no_writes(server).await?,
         Kind::Truncate => {
-            connect(&server.config()).await?.batch_execute("TRUNCATE tickwheel.slot").await?;
+            connect(&server.config())
+                .await?
+                .batch_execute("TRUNCATE tickwheel.slot")
+                .await?;
         }
         Kind::Limit => limit(server, 8 * fleet.len()).await?,
-        Kind::Pauses => drop(connect(&server.config()).await?.execute(PAUSES, &[]).await?),
+        Kind::Pauses => drop(
+            connect(&server.config())
+                .await?
+                .execute(PAUSES, &[])
+                .await?,
+        ),
         Kind::Wake | Kind::Abort => {} // Not chosen.
         Kind::NodeAdded => fleet.add().await?,
         Kind::NodeLeft => drop(tokio::task::block_in_place(|| fleet.remove())?),
@@ -245,7 +274,11 @@ async fn befall(kind: Kind, scene: &mut Scene<'_>) -> Result<(), Box<dyn Error>>
             let skew = fastrand::i64(-3_600..3_600);
             tokio::task::block_in_place(|| fleet.restart(which, None, skew))?;
         }
-        Kind::Clock => settings.set(servers, fastrand::i64(-3_000_000..3_000_000)).await?,
+        Kind::Clock => {
+            settings
+                .set(servers, fastrand::i64(-3_000_000..3_000_000))
+                .await?
+        }
         Kind::Upgrade => tokio::task::block_in_place(|| fleet.upgrade(*other))?,
     }
     Ok(())
@@ -267,11 +300,15 @@ async fn take_no_writes(server: &Server) -> Result<(), Box<dyn Error>> {
 async fn limit(server: &Server, fewer: usize) -> Result<(), Box<dyn Error>> {
     let client = connect(&server.config()).await?;
     let few = fastrand::usize(1..fewer);
-    client.batch_execute(&format!("ALTER ROLE {USER} CONNECTION LIMIT {few}")).await?;
+    client
+        .batch_execute(&format!("ALTER ROLE {USER} CONNECTION LIMIT {few}"))
+        .await?;
     let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1";
     client.execute(cut, &[&USER]).await?;
     tokio::time::sleep(longer_than_the_lease()).await;
-    client.batch_execute(&format!("ALTER ROLE {USER} CONNECTION LIMIT -1")).await?;
+    client
+        .batch_execute(&format!("ALTER ROLE {USER} CONNECTION LIMIT -1"))
+        .await?;
     Ok(())
 }
 
@@ -318,7 +355,10 @@ async fn lock(server: &Server, locked: &Sender<(usize, i64)>) -> Result<(), Box<
 async fn poison(server: &Server) -> Result<(), Box<dyn Error>> {
     let key = format!("{POISON}{}", now());
     let sql = "SELECT tickwheel.schedule($1, $2, now(), '')";
-    connect(&server.config()).await?.execute(sql, &[&NAMESPACE, &key]).await?;
+    connect(&server.config())
+        .await?
+        .execute(sql, &[&NAMESPACE, &key])
+        .await?;
     Ok(())
 }
 
@@ -331,9 +371,16 @@ pub(crate) async fn count(
     table: &str,
     is_so: &str,
 ) -> Result<i64, tokio_postgres::Error> {
-    let (sql, mut count) = (format!("SELECT count(*) FROM tickwheel.{table} WHERE {is_so}"), 0);
+    let (sql, mut count) = (
+        format!("SELECT count(*) FROM tickwheel.{table} WHERE {is_so}"),
+        0,
+    );
     for server in servers {
-        count += connect(&server.config()).await?.query_one(&sql, &[]).await?.get::<_, i64>(0);
+        count += connect(&server.config())
+            .await?
+            .query_one(&sql, &[])
+            .await?
+            .get::<_, i64>(0);
     }
     Ok(count)
 }

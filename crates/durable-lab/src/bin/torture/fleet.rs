@@ -38,9 +38,16 @@ struct Node {
 
 impl Fleet {
     pub(crate) async fn start(servers: &[Server; 2], nodes: usize) -> Result<Self, Box<dyn Error>> {
-        let servers = servers.each_ref().map(|server| server.config().get_ports()[0]);
+        let servers = servers
+            .each_ref()
+            .map(|server| server.config().get_ports()[0]);
         let (ledger, program) = (NamedTempFile::new()?, std::env::current_exe()?);
-        let mut fleet = Fleet { nodes: Vec::new(), ledger, servers, program };
+        let mut fleet = Fleet {
+            nodes: Vec::new(),
+            ledger,
+            servers,
+            program,
+        };
         for _ in 0..nodes {
             fleet.add().await?;
         }
@@ -53,7 +60,11 @@ impl Fleet {
 
     pub(crate) async fn add(&mut self) -> io::Result<()> {
         let (port, mood) = proxy(self.servers[0]).await?;
-        self.nodes.push(Node { process: self.spawn(None, port, 0)?, mood, port });
+        self.nodes.push(Node {
+            process: self.spawn(None, port, 0)?,
+            mood,
+            port,
+        });
         Ok(())
     }
 
@@ -63,16 +74,26 @@ impl Fleet {
         command.arg("node").args(ports).arg(self.ledger.path());
         if skew != 0 {
             // The time of day only: what counts the passing of time goes on as it does.
-            command.env("LD_PRELOAD", FAKETIME).env("FAKETIME", format!("{skew:+}"));
-            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env(SKEW, skew.to_string());
+            command
+                .env("LD_PRELOAD", FAKETIME)
+                .env("FAKETIME", format!("{skew:+}"));
+            command
+                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+                .env(SKEW, skew.to_string());
         }
         // Its input ends when this process does, however that ends: then it drains.
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
     }
 
     /// Has the last node leave politely, if there is one; returns whether.
     pub(crate) fn remove(&mut self) -> io::Result<bool> {
-        let Some(mut node) = self.nodes.pop() else { return Ok(false) };
+        let Some(mut node) = self.nodes.pop() else {
+            return Ok(false);
+        };
         node.process.wait()?; // Ends its input.
         Ok(true)
     }

@@ -70,12 +70,22 @@ impl Load {
     /// Opens the primaries, on which the namespace is already.
     pub(crate) async fn open(servers: &[Server; 2], rate: u64) -> Result<Self, Box<dyn StdError>> {
         let store = |server: &Server| {
-            Durable::postgres(server.config()).namespace(NAMESPACE).store().open()
+            Durable::postgres(server.config())
+                .namespace(NAMESPACE)
+                .store()
+                .open()
         };
         let stores = [store(&servers[0]).await?, store(&servers[1]).await?];
         let configs = servers.each_ref().map(Server::config);
         let (waiting, told, cancels) = Default::default();
-        Ok(Load { stores, configs, waiting, rate, told, cancels })
+        Ok(Load {
+            stores,
+            configs,
+            waiting,
+            rate,
+            told,
+            cancels,
+        })
     }
 
     pub(crate) async fn run(mut self, time: Duration) -> Result<Told, Error> {
@@ -125,7 +135,11 @@ impl Load {
 
     fn schedule(&mut self) {
         let mass = fastrand::u32(..2_000) == 0; // Many for the same moment.
-        let count = if mass { 5_000 } else { self.rate * BEAT.as_millis() as u64 / 1_000 };
+        let count = if mass {
+            5_000
+        } else {
+            self.rate * BEAT.as_millis() as u64 / 1_000
+        };
         let moment = server_now() + 3_000_000;
         for _ in 0..count.max(1) {
             let delay = match fastrand::u8(..10) {
@@ -144,25 +158,42 @@ impl Load {
             self.cancels.insert((at, number));
         }
         self.waiting.push((number, due));
-        self.told.written.push(Written { mass, ..Written::default() });
+        self.told.written.push(Written {
+            mass,
+            ..Written::default()
+        });
     }
 
     /// Schedules what waits, on the primary of each.
     async fn flush(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         for (primary, store) in self.stores.iter().enumerate() {
-            let own = waiting.iter().filter(|(number, _)| primary_of(*number) == primary);
+            let own = waiting
+                .iter()
+                .filter(|(number, _)| primary_of(*number) == primary);
             let own: Vec<_> = own.copied().collect();
             let row = |&(number, due): &(usize, i64)| {
                 let (due, slot) = (StoreTime::from_micros(due), store.slot(hash(number)));
-                let place = Place { due, slot, id: fastrand::i64(1..) };
+                let place = Place {
+                    due,
+                    slot,
+                    id: fastrand::i64(1..),
+                };
                 let (key, payload) = (Some(number.to_string()), vec![7; 100]);
                 let tag = Some((number % 1_000).to_string());
-                NewRow { place, key, tag, payload, ..NewRow::default() }
+                NewRow {
+                    place,
+                    key,
+                    tag,
+                    payload,
+                    ..NewRow::default()
+                }
             };
             for batch in own.chunks(1_000) {
                 // What has no answer may have been committed.
-                let answers = store.schedule(NodeId(0), batch.iter().map(row).collect()).await;
+                let answers = store
+                    .schedule(NodeId(0), batch.iter().map(row).collect())
+                    .await;
                 let answered = Some(now());
                 for (&(number, _), answer) in batch.iter().zip(answers.unwrap_or_default()) {
                     // What was refused may be found by its key all the same.
@@ -178,7 +209,9 @@ impl Load {
         let due = std::mem::replace(&mut self.cancels, later);
         for (primary, store) in self.stores.iter().enumerate() {
             let own = due.iter().map(|(_, number)| *number);
-            let own: Vec<_> = own.filter(|number| primary_of(*number) == primary).collect();
+            let own: Vec<_> = own
+                .filter(|number| primary_of(*number) == primary)
+                .collect();
             let name = |number: &usize| KeyName {
                 slot: store.slot(hash(*number)),
                 key: number.to_string(),
@@ -216,5 +249,8 @@ async fn resting(config: &Config) -> Result<i64, tokio_postgres::Error> {
     // Since the silence began: who was killed at rest stays there for an hour.
     let sql = "SELECT count(*) FROM tickwheel.member
         WHERE rests AND lease_until > tickwheel.clock() + lease - $1";
-    Ok(client.query_one(sql, &[&(SILENT.as_micros() as i64)]).await?.get(0))
+    Ok(client
+        .query_one(sql, &[&(SILENT.as_micros() as i64)])
+        .await?
+        .get(0))
 }

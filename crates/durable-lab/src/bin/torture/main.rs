@@ -50,7 +50,11 @@ struct Options {
 enum Role {
     /// A node on both primaries, which the driver starts.
     #[command(hide = true)]
-    Node { port: u16, second: u16, ledger: PathBuf },
+    Node {
+        port: u16,
+        second: u16,
+        ledger: PathBuf,
+    },
 }
 
 /// How long a node's lease is.
@@ -61,10 +65,16 @@ const NAMESPACE: &str = "torture";
 async fn main() -> ExitCode {
     let options = Options::parse();
     let result = match &options.role {
-        Some(Role::Node { port, second, ledger }) => node::run([*port, *second], ledger).await,
+        Some(Role::Node {
+            port,
+            second,
+            ledger,
+        }) => node::run([*port, *second], ledger).await,
         None => drive(&options).await,
     };
-    let Err(error) = result else { return ExitCode::SUCCESS };
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
     eprintln!("{error}");
     ExitCode::FAILURE
 }
@@ -78,14 +88,28 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     for server in &servers {
         let user = node::USER;
         let make = format!("CREATE ROLE {user} LOGIN; GRANT CREATE ON DATABASE postgres TO {user}");
-        server::connect(&server.config()).await?.batch_execute(&make).await?;
+        server::connect(&server.config())
+            .await?
+            .batch_execute(&make)
+            .await?;
         let config = server.config().user(user).clone();
-        Durable::postgres(config).namespace(NAMESPACE).store().open().await?; // Its are the tables.
+        Durable::postgres(config)
+            .namespace(NAMESPACE)
+            .store()
+            .open()
+            .await?; // Its are the tables.
     }
     let fleet = fleet::Fleet::start(&servers, 3).await?;
     let (other, faults, settings) = (options.other.as_deref(), Vec::new(), Settings::default());
     let (locked, locks) = mpsc::channel();
-    let mut scene = faults::Scene { servers: &servers, fleet, other, faults, settings, locked };
+    let mut scene = faults::Scene {
+        servers: &servers,
+        fleet,
+        other,
+        faults,
+        settings,
+        locked,
+    };
     let load = load::Load::open(&servers, options.rate).await?;
     let (tell, looks) = mpsc::channel();
     for server in &servers {

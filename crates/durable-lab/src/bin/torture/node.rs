@@ -20,7 +20,8 @@ pub(crate) async fn run(ports: [u16; 2], ledger: &Path) -> Result<(), Box<dyn Er
         let config = server::config(port).user(USER).clone();
         let node = Durable::postgres(config).namespace(NAMESPACE).lease(LEASE);
         let node = node.max_in_flight(500).window(Duration::from_secs(4));
-        node.start(&timer, move |due: Due| handle(due, Arc::clone(&ledger))).await
+        node.start(&timer, move |due: Due| handle(due, Arc::clone(&ledger)))
+            .await
     };
     let nodes = [start(ports[0]).await?, start(ports[1]).await?];
     let input = || io::copy(&mut io::stdin(), &mut io::sink());
@@ -45,8 +46,15 @@ const ABORT: &str = "abort ";
 /// half of one, and none comes between those of another node.
 async fn handle(due: Due, mut ledger: Arc<File>) -> Outcome {
     let at = now();
-    let poison = due.key.as_deref().is_some_and(|key| key.starts_with(POISON));
-    let number: u64 = due.key.as_deref().and_then(|key| key.parse().ok()).unwrap_or(0);
+    let poison = due
+        .key
+        .as_deref()
+        .is_some_and(|key| key.starts_with(POISON));
+    let number: u64 = due
+        .key
+        .as_deref()
+        .and_then(|key| key.parse().ok())
+        .unwrap_or(0);
     if poison || number % 20_000 == 19_999 && due.attempt == 1 {
         let _ = ledger.write_all(format!("{ABORT}{at}\n").as_bytes());
         std::process::abort();
@@ -80,10 +88,14 @@ pub(crate) const SKEW: &str = "TICKWHEEL_TORTURE_SKEW";
 /// This machine's clock, whatever this process takes it for.
 pub(crate) fn now() -> i64 {
     static SKEWED: LazyLock<i64> = LazyLock::new(|| {
-        let seconds = std::env::var(SKEW).ok().and_then(|skew| skew.parse::<i64>().ok());
+        let seconds = std::env::var(SKEW)
+            .ok()
+            .and_then(|skew| skew.parse::<i64>().ok());
         seconds.unwrap_or(0) * 1_000_000
     });
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     since.as_micros() as i64 - *SKEWED
 }
 
@@ -95,11 +107,16 @@ pub(crate) fn read(ledger: &Path, timers: &mut [Written]) -> Result<Vec<i64>, Bo
             aborts.push(at.parse()?);
             continue;
         }
-        let numbers: Vec<i64> = line.split(' ').map_while(|number| number.parse().ok()).collect();
+        let numbers: Vec<i64> = line
+            .split(' ')
+            .map_while(|number| number.parse().ok())
+            .collect();
         let &[number, due, at, attempt] = &numbers[..] else {
             return Err(format!("half a line: {line:?}").into());
         };
-        let timer = timers.get_mut(number as usize).ok_or("what was never scheduled has fired")?;
+        let timer = timers
+            .get_mut(number as usize)
+            .ok_or("what was never scheduled has fired")?;
         timer.fires.push(Fire { due, at, attempt });
     }
     Ok(aborts)

@@ -33,6 +33,12 @@ async fn look(client: &Client) -> Result<Look, tokio_postgres::Error> {
     tokio::time::sleep(PAUSE).await;
     let slept = begun.elapsed().saturating_sub(PAUSE).as_micros() as u64;
     let begun = Instant::now();
-    client.batch_execute("SELECT pg_logical_emit_message(true, '', '')").await?;
-    Ok(Look { at, slept, committed: begun.elapsed().as_micros() as u64 })
+    client
+        .batch_execute("SELECT pg_logical_emit_message(true, '', '')")
+        .await?;
+    Ok(Look {
+        at,
+        slept,
+        committed: begun.elapsed().as_micros() as u64,
+    })
 }

@@ -81,16 +81,29 @@ impl Report {
         looks: &[Look],
         (left, innocent_dead): (i64, i64),
     ) -> Self {
-        let Told { mut written, silences } = told;
+        let Told {
+            mut written,
+            silences,
+        } = told;
         let early = reckon(&mut written, &scene.settings);
         // Those that were seen as well, which may have been a while after: as what was in flight.
-        let abort = |at: &i64| Fault { kind: Kind::Abort, from: *at, to: *at, in_flight: 0 };
-        let wake = |(at, _): &(i64, i64)| Fault { kind: Kind::Wake, ..abort(at) };
+        let abort = |at: &i64| Fault {
+            kind: Kind::Abort,
+            from: *at,
+            to: *at,
+            in_flight: 0,
+        };
+        let wake = |(at, _): &(i64, i64)| Fault {
+            kind: Kind::Wake,
+            ..abort(at)
+        };
         let more = aborts.iter().map(abort).chain(silences.iter().map(wake));
         let mut faults: Vec<Fault> = scene.faults.iter().copied().chain(more).collect();
         let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
         for fault in &faults {
-            *kinds.entry(format!("{:?}", fault.kind).to_lowercase()).or_default() += 1;
+            *kinds
+                .entry(format!("{:?}", fault.kind).to_lowercase())
+                .or_default() += 1;
         }
         faults.retain(|fault| fault.kind.disturbs());
         faults.sort_by_key(|fault| fault.from); // One may touch what another one has touched.
@@ -108,7 +121,10 @@ impl Report {
             early,
             duplicates: (fires - fired) as u64,
             // What came just after a fault also counts: it was in flight as its consequence.
-            in_flight_bound: faults.iter().map(|it| it.in_flight.unsigned_abs() + 500).sum(),
+            in_flight_bound: faults
+                .iter()
+                .map(|it| it.in_flight.unsigned_abs() + 500)
+                .sum(),
             lateness_ms: lateness(&written, &faults, looks),
             takeover_ms: latest_after(&written, &faults, Kind::Kill, LEASE),
             too_late: too_late(&written, &faults),
@@ -127,15 +143,31 @@ impl Report {
             ("timers were lost", self.lost > 0),
             ("cancelled timers fired", self.cancelled_yet_fired > 0),
             ("timers were early", self.early > 0),
-            ("more ran twice than were in flight", self.duplicates > self.in_flight_bound),
+            (
+                "more ran twice than were in flight",
+                self.duplicates > self.in_flight_bound,
+            ),
             ("timers were later than they may be", self.too_late > 0),
             ("timers had not ended", self.left > 0),
-            ("timers were given up that ended no process", self.innocent_dead > 0),
-            ("no node ever rested", self.rested.len() > 4 && self.rested.iter().sum::<i64>() == 0),
+            (
+                "timers were given up that ended no process",
+                self.innocent_dead > 0,
+            ),
+            (
+                "no node ever rested",
+                self.rested.len() > 4 && self.rested.iter().sum::<i64>() == 0,
+            ),
         ];
-        let broken: Vec<&str> =
-            broken.iter().filter(|(_, is)| *is).map(|(what, _)| *what).collect();
-        if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
+        let broken: Vec<&str> = broken
+            .iter()
+            .filter(|(_, is)| *is)
+            .map(|(what, _)| *what)
+            .collect();
+        if broken.is_empty() {
+            Ok(())
+        } else {
+            Err(broken.join("; "))
+        }
     }
 }
 
@@ -143,7 +175,13 @@ impl Report {
 /// what fires after it could: after its schedule was answered, and nobody had it locked any more.
 fn reckon(written: &mut [Written], settings: &Settings) -> u64 {
     let mut early = 0;
-    for Written { answered, locked, fires, .. } in written {
+    for Written {
+        answered,
+        locked,
+        fires,
+        ..
+    } in written
+    {
         for fire in fires {
             let by = fire.due - settings.at_most(fire.at);
             if by > 0 {
@@ -152,7 +190,9 @@ fn reckon(written: &mut [Written], settings: &Settings) -> u64 {
             }
             // What was never answered was committed at some time or other; where a crash has ended
             // the lock it fires sooner.
-            let could = answered.unwrap_or(fire.at).max(locked.unwrap_or(i64::MIN).min(fire.at));
+            let could = answered
+                .unwrap_or(fire.at)
+                .max(locked.unwrap_or(i64::MIN).min(fire.at));
             fire.due = settings.reached(fire.due, fire.at).max(could);
         }
     }
@@ -174,7 +214,11 @@ fn latest(due: i64, faults: &[Fault]) -> i64 {
 fn too_late(written: &[Written], faults: &[Fault]) -> u64 {
     let mut count = 0;
     for (number, timer) in written.iter().enumerate() {
-        for fire in timer.fires.iter().filter(|fire| fire.at > latest(fire.due, faults)) {
+        for fire in timer
+            .fires
+            .iter()
+            .filter(|fire| fire.at > latest(fire.due, faults))
+        {
             count += 1;
             let before = faults.iter().rev().find(|fault| fault.from <= fire.at);
             let since = before.map_or(0, |fault| (fire.due - fault.from) / 1_000);
@@ -213,10 +257,15 @@ fn lateness(written: &[Written], faults: &[Fault], looks: &[Look]) -> Lateness {
     }
     let is_calm = |at: i64| {
         !faults.iter().any(|fault| touches(fault, at))
-            && !masses.iter().any(|(from, to)| (from - BEFORE..=*to).contains(&at))
+            && !masses
+                .iter()
+                .any(|(from, to)| (from - BEFORE..=*to).contains(&at))
     };
     let of = |which: &dyn Fn(&Written, &Fire) -> bool| {
-        ms(fired.iter().filter(|(it, fire)| which(it, fire)).map(|(_, fire)| late(fire)))
+        ms(fired
+            .iter()
+            .filter(|(it, fire)| which(it, fire))
+            .map(|(_, fire)| late(fire)))
     };
     let calm: Vec<&Look> = looks.iter().filter(|look| is_calm(look.at)).collect();
     Lateness {
@@ -233,7 +282,12 @@ fn ms(times: impl Iterator<Item = u64>) -> Percentiles {
     let mut all = Histogram::<u64>::new(3).expect("three digits");
     times.for_each(|time| _ = all.record(time)); // It grows as it must.
     let at = |part| all.value_at_quantile(part) as f64 / 1_000.0;
-    Percentiles { count: all.len(), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    Percentiles {
+        count: all.len(),
+        p50: at(0.5),
+        p99: at(0.99),
+        max: at(1.0),
+    }
 }
 
 /// Returns how late the latest was of those due so long after a fault of that kind began, or was
@@ -245,6 +299,10 @@ fn latest_after(written: &[Written], faults: &[Fault], kind: Kind, time: Duratio
         let only = all.next().filter(|_| all.next().is_none());
         only.is_some_and(|it| it.kind == kind && (it.from..it.from + time).contains(&due))
     };
-    let late = written.iter().flat_map(|it| &it.fires).filter(|fire| within(fire.due)).map(late);
+    let late = written
+        .iter()
+        .flat_map(|it| &it.fires)
+        .filter(|fire| within(fire.due))
+        .map(late);
     late.max().unwrap_or(0) / 1_000
 }

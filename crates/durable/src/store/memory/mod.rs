@@ -61,15 +61,29 @@ impl Memory {
     pub fn new(slots: u32, clock: impl Into<Clock>) -> Self {
         let (clock, slots) = (clock.into(), slots.max(1));
         let owners = (0..slots).map(|slot| (slot, SlotRow::default())).collect();
-        let state = Mutex::new(State { owners, ..State::default() });
+        let state = Mutex::new(State {
+            owners,
+            ..State::default()
+        });
         let origin = clock.now();
-        Memory { shared: Arc::new(Shared { clock, origin, slots, state }) }
+        Memory {
+            shared: Arc::new(Shared {
+                clock,
+                origin,
+                slots,
+                state,
+            }),
+        }
     }
 
     /// Has the next call of an operation, by its name in [`Store`], go wrong. Several are kept in
     /// order.
     pub fn inject(&self, operation: &'static str, fault: Fault) {
-        self.lock().faults.entry(operation).or_default().push_back(fault);
+        self.lock()
+            .faults
+            .entry(operation)
+            .or_default()
+            .push_back(fault);
     }
 
     /// Returns how often it was called.
@@ -79,7 +93,11 @@ impl Memory {
 
     /// Returns the store's time.
     pub fn now(&self) -> StoreTime {
-        let passed = self.shared.clock.now().saturating_duration_since(self.shared.origin);
+        let passed = self
+            .shared
+            .clock
+            .now()
+            .saturating_duration_since(self.shared.origin);
         START.plus(START_AFTER).plus(passed)
     }
 
@@ -106,7 +124,10 @@ impl Memory {
         let now = self.now();
         let mut state = self.lock();
         state.calls += 1;
-        let fault = state.faults.get_mut(operation).and_then(VecDeque::pop_front);
+        let fault = state
+            .faults
+            .get_mut(operation)
+            .and_then(VecDeque::pop_front);
         if fault == Some(Fault::Refuse) {
             return Err(Error::unavailable("an injected fault"));
         }
@@ -132,31 +153,67 @@ impl Store for Memory {
     async fn join(&self, node: NodeId, lease: Duration) -> Result<(), Error> {
         self.step("join", |state, now| {
             let lease_until = now.plus(lease);
-            let member = Member { lease_until, horizon: StoreTime::MIN, rests: None };
+            let member = Member {
+                lease_until,
+                horizon: StoreTime::MIN,
+                rests: None,
+            };
             state.members.insert(node, member);
         })
     }
 
     async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
         self.step("renew", |state, now| {
-            let member = state.members.get_mut(&node).filter(|member| member.lease_until > now);
-            member.map(|member| member.lease_until = now.plus(lease)).is_some()
+            let member = state
+                .members
+                .get_mut(&node)
+                .filter(|member| member.lease_until > now);
+            member
+                .map(|member| member.lease_until = now.plus(lease))
+                .is_some()
         })
     }
 
     async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
         self.step("survey", |state, now| {
-            let over = state.members.iter().filter(|(_, member)| member.lease_until <= now);
+            let over = state
+                .members
+                .iter()
+                .filter(|(_, member)| member.lease_until <= now);
             let over: Vec<NodeId> = over.map(|(node, _)| *node).collect();
             over.into_iter().for_each(|node| state.give_up(node));
-            let own = state.owners.iter().filter(|(_, row)| row.owner == Some(node));
-            let owned = own.map(|(&slot, row)| Owned { slot, epoch: row.epoch }).collect();
-            let free = state.owners.values().filter(|row| row.owner.is_none()).count();
-            let live = state.members.values().filter(|member| member.rests.is_none()).count();
+            let own = state
+                .owners
+                .iter()
+                .filter(|(_, row)| row.owner == Some(node));
+            let owned = own
+                .map(|(&slot, row)| Owned {
+                    slot,
+                    epoch: row.epoch,
+                })
+                .collect();
+            let free = state
+                .owners
+                .values()
+                .filter(|row| row.owner.is_none())
+                .count();
+            let live = state
+                .members
+                .values()
+                .filter(|member| member.rests.is_none())
+                .count();
             let (live, free) = (live as u32, free as u32);
             let others = state.members.iter().filter(|(other, _)| **other != node);
-            let next_end = others.map(|(_, member)| member.lease_until.since(now)).min();
-            Survey { live, slots: state.owners.len() as u32, owned, free, next_end }
+            let next_end = others
+                .map(|(_, member)| member.lease_until.since(now))
+                .min();
+            Survey {
+                live,
+                slots: state.owners.len() as u32,
+                owned,
+                free,
+                next_end,
+            }
         })
     }
 
@@ -165,10 +222,16 @@ impl Store for Memory {
             if !state.members.contains_key(&node) {
                 return Vec::new();
             }
-            let free = state.owners.iter_mut().filter(|(_, row)| row.owner.is_none());
+            let free = state
+                .owners
+                .iter_mut()
+                .filter(|(_, row)| row.owner.is_none());
             let take = |(&slot, row): (&u32, &mut SlotRow)| {
                 (row.owner, row.epoch) = (Some(node), row.epoch + 1);
-                Owned { slot, epoch: row.epoch }
+                Owned {
+                    slot,
+                    epoch: row.epoch,
+                }
             };
             free.take(at_most as usize).map(take).collect()
         })
@@ -188,11 +251,18 @@ impl Store for Memory {
                 let own = |row: &&mut SlotRow| (row.owner, row.epoch) == (Some(node), owned.epoch);
                 let Some(row) = row.filter(own) else { continue };
                 row.owner = None;
-                let place = Place { slot: owned.slot, ..Place::before(StoreTime::MIN) };
+                let place = Place {
+                    slot: owned.slot,
+                    ..Place::before(StoreTime::MIN)
+                };
                 let sharing = |(other, member): &(&NodeId, &Member)| {
                     **other != node && member.rests.is_none()
                 };
-                let others = state.members.iter().filter(sharing).map(|(other, _)| *other);
+                let others = state
+                    .members
+                    .iter()
+                    .filter(sharing)
+                    .map(|(other, _)| *other);
                 state.inbox.extend(others.map(|other| (other, place)));
             }
         })
@@ -215,7 +285,11 @@ impl Store for Memory {
     }
 
     async fn told(&self, node: NodeId) -> Result<(), Error> {
-        let member = self.lock().members.get(&node).and_then(|member| member.rests.clone());
+        let member = self
+            .lock()
+            .members
+            .get(&node)
+            .and_then(|member| member.rests.clone());
         match member {
             Some(told) => told.notified().await,
             None => std::future::pending().await,
@@ -224,12 +298,19 @@ impl Store for Memory {
     }
 
     async fn first(&self) -> Result<First, Error> {
-        self.step("first", |state, now| First { due: state.timers.first(), open: false, now })
+        self.step("first", |state, now| First {
+            due: state.timers.first(),
+            open: false,
+            now,
+        })
     }
 
     async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
         self.step("publish", |state, _| {
-            state.members.entry(node).and_modify(|member| member.horizon = horizon);
+            state
+                .members
+                .entry(node)
+                .and_modify(|member| member.horizon = horizon);
         })
     }
 
@@ -255,7 +336,13 @@ impl Store for Memory {
             let write = |row: NewRow| {
                 let place = row.place;
                 let written = state.timers.write(row, now);
-                state.hint(Place { due: written.due, ..place }, Some(node));
+                state.hint(
+                    Place {
+                        due: written.due,
+                        ..place
+                    },
+                    Some(node),
+                );
                 Some(written)
             };
             rows.into_iter().map(write).collect()
@@ -264,7 +351,9 @@ impl Store for Memory {
 
     async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
         self.step("cancel", |state, _| {
-            keys.iter().map(|key| Some(state.timers.cancel(key))).collect()
+            keys.iter()
+                .map(|key| Some(state.timers.cancel(key)))
+                .collect()
         })
     }
 
@@ -290,8 +379,17 @@ impl Store for Memory {
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
         self.step("pauses", |state, now| {
-            let pauses = state.timers.pauses.iter().filter(|(_, until)| **until > now);
-            pauses.map(|(tag, until)| Paused { tag: tag.clone(), until: *until }).collect()
+            let pauses = state
+                .timers
+                .pauses
+                .iter()
+                .filter(|(_, until)| **until > now);
+            pauses
+                .map(|(tag, until)| Paused {
+                    tag: tag.clone(),
+                    until: *until,
+                })
+                .collect()
         })
     }
 
@@ -305,7 +403,10 @@ impl Store for Memory {
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
         self.step("claim", |state, now| {
-            let mut answer = Claims { now, ..Claims::default() };
+            let mut answer = Claims {
+                now,
+                ..Claims::default()
+            };
             for claim in claims {
                 if state.owns(node, &claim) && claim.place.due <= now {
                     state.timers.claim(claim, crashes, &mut answer);
@@ -391,7 +492,9 @@ impl State {
     /// Tells those who rest that a timer is due then.
     fn tell(&self, due: StoreTime) {
         let members = self.members.values().filter(|member| due < member.horizon);
-        members.filter_map(|member| member.rests.as_ref()).for_each(|told| told.notify_one());
+        members
+            .filter_map(|member| member.rests.as_ref())
+            .for_each(|told| told.notify_one());
     }
 
     fn owns(&self, node: NodeId, claim: &Claim) -> bool {
@@ -400,7 +503,11 @@ impl State {
     }
 
     fn give_up(&mut self, node: NodeId) {
-        for row in self.owners.values_mut().filter(|row| row.owner == Some(node)) {
+        for row in self
+            .owners
+            .values_mut()
+            .filter(|row| row.owner == Some(node))
+        {
             row.owner = None;
         }
         self.members.remove(&node);

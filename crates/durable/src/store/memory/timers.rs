@@ -35,11 +35,21 @@ struct Row {
 }
 
 fn name(place: &Place, row: &Row) -> Option<KeyName> {
-    row.key.as_ref().map(|key| KeyName { slot: place.slot, key: key.clone() })
+    row.key.as_ref().map(|key| KeyName {
+        slot: place.slot,
+        key: key.clone(),
+    })
 }
 
 fn is_found(search: &Search, place: &Place, row: &Row) -> bool {
-    let Search { tag, prefix, running, after, before, .. } = search;
+    let Search {
+        tag,
+        prefix,
+        running,
+        after,
+        before,
+        ..
+    } = search;
     let begins = |prefix: &str| row.key.as_ref().is_some_and(|it| it.starts_with(prefix));
     place > after
         && before.is_none_or(|before| place.due < before)
@@ -51,7 +61,10 @@ fn is_found(search: &Search, place: &Place, row: &Row) -> bool {
 impl Timers {
     /// Returns when the first is due.
     pub(super) fn first(&self) -> StoreTime {
-        self.rows.keys().next().map_or(StoreTime::MAX, |place| place.due)
+        self.rows
+            .keys()
+            .next()
+            .map_or(StoreTime::MAX, |place| place.due)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -59,26 +72,67 @@ impl Timers {
     }
 
     pub(super) fn load(&self, page: &Page) -> Vec<Place> {
-        let Page { slots, after, before, limit } = page;
-        let places = self.rows.keys().filter(|place| *place > after && place.due < *before);
+        let Page {
+            slots,
+            after,
+            before,
+            limit,
+        } = page;
+        let places = self
+            .rows
+            .keys()
+            .filter(|place| *place > after && place.due < *before);
         let places = places.filter(|place| slots.contains(&place.slot));
         places.take(*limit as usize).copied().collect()
     }
 
     pub(super) fn write(&mut self, mut new: NewRow, now: StoreTime) -> Written {
-        let name = new.key.clone().map(|key| KeyName { slot: new.place.slot, key });
+        let name = new.key.clone().map(|key| KeyName {
+            slot: new.place.slot,
+            key,
+        });
         let (place, former) = name
             .and_then(|name| self.find(&name))
             .map(|(place, row)| {
-                let Row { until, claim, cancelled, .. } = *row;
-                (place, Former { until, claimed: claim != 0, cancelled })
+                let Row {
+                    until,
+                    claim,
+                    cancelled,
+                    ..
+                } = *row;
+                (
+                    place,
+                    Former {
+                        until,
+                        claimed: claim != 0,
+                        cancelled,
+                    },
+                )
             })
             .unzip();
         let written = new.settle(former, now);
         if written.answer != Scheduled::Kept {
             place.map(|former| self.delete(&former));
-            let NewRow { place, key, tag, payload, until, planned, .. } = new;
-            self.insert(place, Row { key, tag, payload, until, planned, ..Row::default() });
+            let NewRow {
+                place,
+                key,
+                tag,
+                payload,
+                until,
+                planned,
+                ..
+            } = new;
+            self.insert(
+                place,
+                Row {
+                    key,
+                    tag,
+                    payload,
+                    until,
+                    planned,
+                    ..Row::default()
+                },
+            );
         }
         written
     }
@@ -100,8 +154,14 @@ impl Timers {
             None => (Touched::Unknown, None),
             Some((_, row)) if row.claim != 0 => (Touched::Running, None),
             Some((place, _)) => {
-                let row = Row { planned: None, ..self.delete(&place) };
-                (Touched::Moved, Some(self.insert(Place { due, ..place }, row)))
+                let row = Row {
+                    planned: None,
+                    ..self.delete(&place)
+                };
+                (
+                    Touched::Moved,
+                    Some(self.insert(Place { due, ..place }, row)),
+                )
             }
         }
     }
@@ -147,10 +207,19 @@ impl Timers {
                 dead.map(|(place, _)| *place).take(limit).collect()
             }
         };
-        let moved = places.iter().filter_map(|place| self.change(place, bulk, now)).collect();
+        let moved = places
+            .iter()
+            .filter_map(|place| self.change(place, bulk, now))
+            .collect();
         let last = places.last().filter(|_| places.len() == limit);
         let more = last.map(|last| (last.slot, last.id.saturating_add(1)));
-        (Step { count: places.len() as u64, more }, moved)
+        (
+            Step {
+                count: places.len() as u64,
+                more,
+            },
+            moved,
+        )
     }
 
     /// Changes one of many, and returns its place if it is due at another time.
@@ -164,14 +233,33 @@ impl Timers {
                 self.dead.remove(place);
                 return None;
             }
-            Bulk::Touch(due, _) => (due, Row { planned: None, ..self.delete(place) }),
+            Bulk::Touch(due, _) => (
+                due,
+                Row {
+                    planned: None,
+                    ..self.delete(place)
+                },
+            ),
             Bulk::Release(to) => {
                 let row = self.delete(place);
                 (self.held(&row, to), row)
             }
             Bulk::Requeue(before) => {
-                let (Row { key, tag, payload, .. }, _) = self.dead.remove(place)?;
-                (now.max(before), Row { key, tag, payload, ..Row::default() })
+                let (
+                    Row {
+                        key, tag, payload, ..
+                    },
+                    _,
+                ) = self.dead.remove(place)?;
+                (
+                    now.max(before),
+                    Row {
+                        key,
+                        tag,
+                        payload,
+                        ..Row::default()
+                    },
+                )
             }
         };
         Some(self.insert(Place { due, ..*place }, row))
@@ -195,17 +283,42 @@ impl Timers {
             let row = self.delete(&place);
             let planned = row.planned.or(Some(place.due));
             let attempts = row.attempts - u32::from(again);
-            let row = Row { planned, attempts, claim: 0, crashes: in_crashes, ..row };
+            let row = Row {
+                planned,
+                attempts,
+                claim: 0,
+                crashes: in_crashes,
+                ..row
+            };
             answer.held.push(self.insert(Place { due, ..place }, row));
         } else if in_crashes > crashes {
             let attempts = row.attempts;
-            answer.suspects.push(Suspect { crashes: in_crashes, attempts, place });
+            answer.suspects.push(Suspect {
+                crashes: in_crashes,
+                attempts,
+                place,
+            });
         } else if let Some(row) = self.rows.get_mut(&place) {
             (row.claim, row.crashes) = (claim.epoch, in_crashes);
             row.attempts += u32::from(!again);
             let planned = row.planned.unwrap_or(place.due);
-            let Row { key, tag, payload, attempts, crashes, .. } = row.clone();
-            answer.rows.push(ClaimedRow { claim, key, tag, attempts, crashes, payload, planned });
+            let Row {
+                key,
+                tag,
+                payload,
+                attempts,
+                crashes,
+                ..
+            } = row.clone();
+            answer.rows.push(ClaimedRow {
+                claim,
+                key,
+                tag,
+                attempts,
+                crashes,
+                payload,
+                planned,
+            });
         }
     }
 
@@ -217,10 +330,18 @@ impl Timers {
 
     pub(super) fn acknowledge(&mut self, ack: Ack, now: StoreTime) {
         let place = ack.claim.place;
-        if self.rows.get(&place).is_none_or(|row| row.claim != ack.claim.epoch) {
+        if self
+            .rows
+            .get(&place)
+            .is_none_or(|row| row.claim != ack.claim.epoch)
+        {
             return;
         }
-        let row = Row { claim: 0, until: None, ..self.delete(&place) };
+        let row = Row {
+            claim: 0,
+            until: None,
+            ..self.delete(&place)
+        };
         match ack.ending {
             Ending::Done => {}
             Ending::Retry(_) | Ending::Again { .. } if row.cancelled => {}
@@ -228,9 +349,19 @@ impl Timers {
                 let planned = row.planned.or(Some(place.due));
                 self.insert(Place { due, ..place }, Row { planned, ..row });
             }
-            Ending::Again { due, planned, payload } => {
+            Ending::Again {
+                due,
+                planned,
+                payload,
+            } => {
                 let Row { key, tag, .. } = row;
-                let row = Row { key, tag, payload, planned, ..Row::default() };
+                let row = Row {
+                    key,
+                    tag,
+                    payload,
+                    planned,
+                    ..Row::default()
+                };
                 self.insert(Place { due, ..place }, row);
             }
             Ending::Dead(reason) => {
@@ -241,31 +372,79 @@ impl Timers {
 
     pub(super) fn get(&mut self, key: &KeyName) -> Option<Pending> {
         let (place, row) = self.find(key)?;
-        let Row { payload, attempts, claim, .. } = row.clone();
-        Some(Pending { at: place.due, payload, attempts, running: claim != 0 })
+        let Row {
+            payload,
+            attempts,
+            claim,
+            ..
+        } = row.clone();
+        Some(Pending {
+            at: place.due,
+            payload,
+            attempts,
+            running: claim != 0,
+        })
     }
 
     pub(super) fn list(&self, search: &Search) -> Vec<Listed> {
         let listed = |(place, row): (&Place, &Row)| {
-            let Row { key, tag, payload, attempts, claim, .. } = row.clone();
+            let Row {
+                key,
+                tag,
+                payload,
+                attempts,
+                claim,
+                ..
+            } = row.clone();
             Listed::new(*place, key, tag, payload, (attempts, claim != 0))
         };
-        let found = self.rows.iter().filter(|(place, row)| is_found(search, place, row));
+        let found = self
+            .rows
+            .iter()
+            .filter(|(place, row)| is_found(search, place, row));
         found.map(listed).take(search.limit as usize).collect()
     }
 
     pub(super) fn count(&self, from: StoreTime, to: StoreTime) -> u64 {
-        let places = self.rows.keys().filter(|place| from <= place.due && place.due < to);
+        let places = self
+            .rows
+            .keys()
+            .filter(|place| from <= place.due && place.due < to);
         places.count() as u64
     }
 
     pub(super) fn dead(&self, search: &Search) -> Vec<DeadTimer> {
         let tell = |(place, (row, reason)): (&Place, &(Row, String))| {
-            let (Row { key, tag, payload, attempts, .. }, reason) = (row.clone(), reason.clone());
-            let Place { due: died, slot, id } = *place;
-            DeadTimer { id, key, payload, tag, attempts, reason, died, slot }
+            let (
+                Row {
+                    key,
+                    tag,
+                    payload,
+                    attempts,
+                    ..
+                },
+                reason,
+            ) = (row.clone(), reason.clone());
+            let Place {
+                due: died,
+                slot,
+                id,
+            } = *place;
+            DeadTimer {
+                id,
+                key,
+                payload,
+                tag,
+                attempts,
+                reason,
+                died,
+                slot,
+            }
         };
-        let found = self.dead.iter().filter(|(place, (row, _))| is_found(search, place, row));
+        let found = self
+            .dead
+            .iter()
+            .filter(|(place, (row, _))| is_found(search, place, row));
         found.map(tell).take(search.limit as usize).collect()
     }
 
@@ -283,7 +462,10 @@ impl Timers {
     }
 
     fn delete(&mut self, place: &Place) -> Row {
-        let row = self.rows.remove(place).expect("a place that was found under this lock");
+        let row = self
+            .rows
+            .remove(place)
+            .expect("a place that was found under this lock");
         if let Some(name) = name(place, &row) {
             self.keys.remove(&name);
         }

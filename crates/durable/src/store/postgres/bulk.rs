@@ -129,7 +129,10 @@ pub(super) async fn pause(
 pub(super) async fn pauses(link: &Link, namespace: i32) -> Result<Vec<Paused>, Error> {
     let sql = "SELECT tag, max(until) FROM tickwheel.pause
         WHERE namespace = $1 AND until > tickwheel.clock() GROUP BY tag";
-    let pause = |row: &Row| Paused { tag: row.get(0), until: StoreTime::from_micros(row.get(1)) };
+    let pause = |row: &Row| Paused {
+        tag: row.get(0),
+        until: StoreTime::from_micros(row.get(1)),
+    };
     let rows = link.ask(sql, &[&namespace]).await?;
     Ok(rows.iter().map(pause).collect())
 }
@@ -144,14 +147,28 @@ pub(super) async fn step(
     let (to, from) = bulk.bounds();
     let Scope { tag, id } = scope;
     let (limit, to, slot) = (i64::from(limit), to.as_micros(), slot(from.0));
-    let params: [&dyn Param; 9] = [&first, &last, &tag, &id, &limit, &to, &LOCKED, &slot, &from.1];
+    let params: [&dyn Param; 9] = [
+        &first, &last, &tag, &id, &limit, &to, &LOCKED, &slot, &from.1,
+    ];
     let rows = match link.ask(&statement(bulk), &params).await {
-        Err(error) if is_locked(&error) => return Ok(Step { count: 0, more: Some(from) }),
+        Err(error) if is_locked(&error) => {
+            return Ok(Step {
+                count: 0,
+                more: Some(from),
+            });
+        }
         rows => rows?,
     };
     let step = |row: &Row| {
-        let more = row.get::<_, Option<i32>>(1).map(|slot| (slot.unsigned_abs(), row.get(2)));
-        Step { count: row.get::<_, i64>(0).unsigned_abs(), more }
+        let more = row
+            .get::<_, Option<i32>>(1)
+            .map(|slot| (slot.unsigned_abs(), row.get(2)));
+        Step {
+            count: row.get::<_, i64>(0).unsigned_abs(),
+            more,
+        }
     };
-    rows.first().map(step).ok_or_else(|| Error::uncertain("no row"))
+    rows.first()
+        .map(step)
+        .ok_or_else(|| Error::uncertain("no row"))
 }

@@ -117,8 +117,9 @@ pub(super) async fn claim(
     let (slots, dues, ids, epochs) = columns(claims.into_iter());
     let (crashes, alone) = (i32::try_from(crashes).unwrap_or(i32::MAX), ALONE as i32);
     let bytes = BATCH_BYTES as i64;
-    let params: [&dyn Param; 9] =
-        [&slots, &dues, &ids, &epochs, &node.0, &crashes, &alone, &bytes, &namespace];
+    let params: [&dyn Param; 9] = [
+        &slots, &dues, &ids, &epochs, &node.0, &crashes, &alone, &bytes, &namespace,
+    ];
     let rows = link.ask(CLAIM, &params).await?;
     let mut answer = Claims::default();
     for row in &rows {
@@ -127,7 +128,10 @@ pub(super) async fn claim(
         match row.get(0) {
             "clock" => answer.now = place.due,
             "claimed" => answer.rows.push(ClaimedRow {
-                claim: Claim { place, epoch: row.get(4) },
+                claim: Claim {
+                    place,
+                    epoch: row.get(4),
+                },
                 key: row.get(8),
                 tag: row.get(10),
                 attempts,
@@ -135,7 +139,11 @@ pub(super) async fn claim(
                 payload: row.get(9),
                 planned: StoreTime::from_micros(row.get(7)),
             }),
-            "suspect" => answer.suspects.push(Suspect { crashes, attempts, place }),
+            "suspect" => answer.suspects.push(Suspect {
+                crashes,
+                attempts,
+                place,
+            }),
             "held" => answer.held.push(place),
             "more" => answer.more.push(place),
             _ => answer.locked.push(place),
@@ -145,8 +153,9 @@ pub(super) async fn claim(
 }
 
 pub(super) async fn acknowledge(link: &Link, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
-    let (dying, others): (Vec<_>, Vec<_>) =
-        acks.into_iter().partition(|ack| matches!(ack.ending, Ending::Dead(_)));
+    let (dying, others): (Vec<_>, Vec<_>) = acks
+        .into_iter()
+        .partition(|ack| matches!(ack.ending, Ending::Dead(_)));
     let mut locked = Vec::new();
     // Those that die come last: where they fail, the others have ended.
     for (buried, acks) in [("", others), (BURIED, dying)] {
@@ -163,15 +172,30 @@ async fn end(link: &Link, buried: &str, acks: Vec<Ack>) -> Result<Vec<Claim>, Er
         let (again, planned, payload, reason) = match ack.ending {
             Ending::Done => (None, None, None, None),
             Ending::Retry(due) => (Some(due), None, None, None),
-            Ending::Again { due, planned, payload } => (Some(due), planned, Some(payload), None),
+            Ending::Again {
+                due,
+                planned,
+                payload,
+            } => (Some(due), planned, Some(payload), None),
             Ending::Dead(reason) => (None, None, None, Some(reason)),
         };
-        (again.map(StoreTime::as_micros), planned.map(StoreTime::as_micros), payload, reason)
+        (
+            again.map(StoreTime::as_micros),
+            planned.map(StoreTime::as_micros),
+            payload,
+            reason,
+        )
     });
     let (agains, planneds, payloads, reasons): (Vec<_>, Vec<_>, Vec<_>, Vec<_>) = endings.collect();
-    let params: [&dyn Param; 8] =
-        [&slots, &dues, &ids, &epochs, &agains, &payloads, &reasons, &planneds];
-    let locked = link.ask(&ACKNOWLEDGE.replace("{buried}", buried), &params).await?;
-    let claim = |row: &Row| Claim { place: place(row, 0), epoch: row.get(3) };
+    let params: [&dyn Param; 8] = [
+        &slots, &dues, &ids, &epochs, &agains, &payloads, &reasons, &planneds,
+    ];
+    let locked = link
+        .ask(&ACKNOWLEDGE.replace("{buried}", buried), &params)
+        .await?;
+    let claim = |row: &Row| Claim {
+        place: place(row, 0),
+        epoch: row.get(3),
+    };
     Ok(locked.iter().map(claim).collect())
 }

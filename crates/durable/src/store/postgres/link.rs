@@ -82,7 +82,9 @@ impl Connector {
             config.keepalives_idle(KEPT_ALIVE);
         }
         if config.get_keepalives_interval().is_none() {
-            config.keepalives_interval(KEPT_ALIVE / 2).keepalives_retries(3);
+            config
+                .keepalives_interval(KEPT_ALIVE / 2)
+                .keepalives_retries(3);
         }
         // Where an operator has plans taken for costly, the server would compile each of them.
         let (plain, options) = (config.clone(), config.get_options().unwrap_or_default());
@@ -116,15 +118,25 @@ impl Connector {
                     let (token, tls) = (token.clone(), tls.clone());
                     Box::pin(async move { drop(token.cancel_query(tls).await) })
                 });
-                Ok(Connection { client, task, cancel, noticed })
+                Ok(Connection {
+                    client,
+                    task,
+                    cancel,
+                    noticed,
+                })
             }) as Connected
         });
-        Connector { connect, schema: Schema::default() }
+        Connector {
+            connect,
+            schema: Schema::default(),
+        }
     }
 
     pub(super) async fn connection(&self) -> Result<Connection, Error> {
         let connection = tokio::time::timeout(PATIENCE, (self.connect)()).await;
-        connection.map_err(Error::unavailable)?.map_err(Error::unavailable)
+        connection
+            .map_err(Error::unavailable)?
+            .map_err(Error::unavailable)
     }
 }
 
@@ -136,7 +148,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Waits so long for an answer on a connection that is no link's.
 pub(super) async fn within<A>(answer: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
-    tokio::time::timeout(PATIENCE, answer).await.map_err(Error::unavailable)?
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .map_err(Error::unavailable)?
 }
 
 /// How long a cancelled statement may take to end, before it is cancelled again.
@@ -172,7 +186,10 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(connector: Connector, connection: Option<Connection>) -> Self {
-        Link { connector, connection: Mutex::new(connection.map(Arc::new)) }
+        Link {
+            connector,
+            connection: Mutex::new(connection.map(Arc::new)),
+        }
     }
 
     /// Connects, unless it is connected.
@@ -219,7 +236,9 @@ impl Link {
     }
 
     async fn connection(&self) -> Result<Arc<Connection>, Error> {
-        let known = lock(&self.connection).clone().filter(|known| !known.client.is_closed());
+        let known = lock(&self.connection)
+            .clone()
+            .filter(|known| !known.client.is_closed());
         if let Some(connection) = known {
             return Ok(connection);
         }
@@ -231,7 +250,10 @@ impl Link {
     /// Takes a connection for no further calls.
     fn part(&self, connection: &Arc<Connection>) {
         let mut known = lock(&self.connection);
-        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, connection)) {
+        if known
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, connection))
+        {
             *known = None;
         }
     }
@@ -253,14 +275,19 @@ async fn end(cancel: Cancel, task: AbortHandle) {
 
 /// Returns whether a statement did nothing because it would have waited for a lock.
 pub(super) fn is_locked(error: &Error) -> bool {
-    let Error::Unavailable(cause) = error else { return false };
+    let Error::Unavailable(cause) = error else {
+        return false;
+    };
     let cause = cause.downcast_ref::<tokio_postgres::Error>();
     cause.and_then(|cause| cause.code()) == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
 /// Returns whether the server aborted a statement in favour of another one: it may be repeated.
 fn is_crossed(error: &tokio_postgres::Error) -> bool {
-    let crossed = [SqlState::T_R_DEADLOCK_DETECTED, SqlState::T_R_SERIALIZATION_FAILURE];
+    let crossed = [
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+    ];
     error.code().is_some_and(|code| crossed.contains(code))
 }
 
@@ -322,11 +349,18 @@ pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<
 
 /// Splits names into slots and keys.
 pub(super) fn names(names: &[KeyName]) -> (Vec<i32>, Vec<&str>) {
-    names.iter().map(|name| (slot(name.slot), name.key.as_str())).unzip()
+    names
+        .iter()
+        .map(|name| (slot(name.slot), name.key.as_str()))
+        .unzip()
 }
 
 /// Reads a place out of three columns: slot, due, id.
 pub(super) fn place(row: &Row, first: usize) -> Place {
     let due = StoreTime::from_micros(row.get(first + 1));
-    Place { due, slot: count(row, first), id: row.get(first + 2) }
+    Place {
+        due,
+        slot: count(row, first),
+        id: row.get(first + 2),
+    }
 }

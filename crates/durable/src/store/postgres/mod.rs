@@ -71,7 +71,12 @@ impl Durable<Postgres> {
     pub fn postgres(config: Config) -> DurableBuilder<PostgresServer> {
         let connector = Connector::new(config.clone(), NoTls);
         let (namespace, schema) = ("default".to_owned(), DEFAULT.to_owned());
-        DurableBuilder::new(PostgresServer { config, connector, namespace, schema })
+        DurableBuilder::new(PostgresServer {
+            config,
+            connector,
+            namespace,
+            schema,
+        })
     }
 }
 
@@ -143,8 +148,13 @@ impl Postgres {
     async fn listen(&self) -> Result<bool, Error> {
         let mut listener = self.listener.lock().await;
         // One that has ended tells at once, again and again.
-        let known = listener.take().filter(|known| !known.connection.client.is_closed());
-        let Listener { mut connection, hears } = match known {
+        let known = listener
+            .take()
+            .filter(|known| !known.connection.client.is_closed());
+        let Listener {
+            mut connection,
+            hears,
+        } = match known {
             Some(known) => known,
             None => self.listener().await?,
         };
@@ -153,18 +163,32 @@ impl Postgres {
             None => {
                 let channel = self.channel();
                 let listen = format!("LISTEN {channel}");
-                within(self.connector.schema.on(&connection.client).execute(&listen)).await?;
+                within(
+                    self.connector
+                        .schema
+                        .on(&connection.client)
+                        .execute(&listen),
+                )
+                .await?;
                 // From another connection: a pooler passes on what comes while one is in use.
                 self.load.ask(NOTICE, &[&channel]).await?;
-                tokio::time::timeout(HEARS, connection.noticed.changed()).await.is_ok()
+                tokio::time::timeout(HEARS, connection.noticed.changed())
+                    .await
+                    .is_ok()
             }
         };
-        *listener = Some(Listener { connection, hears: Some(hears) });
+        *listener = Some(Listener {
+            connection,
+            hears: Some(hears),
+        });
         Ok(hears)
     }
 
     async fn listener(&self) -> Result<Listener, Error> {
-        Ok(Listener { connection: self.connector.connection().await?, hears: None })
+        Ok(Listener {
+            connection: self.connector.connection().await?,
+            hears: None,
+        })
     }
 
     /// Makes all connections, or says how many are missing.
@@ -178,7 +202,10 @@ impl Postgres {
         for (made, link) in links.enumerate() {
             link.connect().await.map_err(|error| missing(made, error))?;
         }
-        let listener = self.listener().await.map_err(|error| missing(all - 1, error))?;
+        let listener = self
+            .listener()
+            .await
+            .map_err(|error| missing(all - 1, error))?;
         *self.listener.lock().await = Some(listener);
         Ok(())
     }
@@ -340,7 +367,9 @@ async fn version(client: On<'_>) -> Result<Option<i32>, Error> {
     if client.ask(sql, &[&client.schema.name()]).await?.is_empty() {
         return Ok(None);
     }
-    let rows = client.ask("SELECT version FROM tickwheel.version", &[]).await?;
+    let rows = client
+        .ask("SELECT version FROM tickwheel.version", &[])
+        .await?;
     let found = rows.first().map(|row| row.get(0));
     check(found)?;
     Ok(found)
@@ -351,7 +380,10 @@ fn check(found: Option<i32>) -> Result<usize, Error> {
     match found.unwrap_or(0) {
         0 => Ok(0),
         found @ OLDEST..=VERSION => Ok((found - OLDEST + 1) as usize),
-        found => Err(Error::UnknownSchema { found, known: VERSION }),
+        found => Err(Error::UnknownSchema {
+            found,
+            known: VERSION,
+        }),
     }
 }
 
@@ -361,7 +393,11 @@ async fn migrate(change: On<'_>) -> Result<(), Error> {
     change.execute(LOCK).await?;
     match version(change).await? {
         Some(VERSION) => Ok(()),
-        found => change.execute(&migration(change.schema.name(), found.unwrap_or(0))?).await,
+        found => {
+            change
+                .execute(&migration(change.schema.name(), found.unwrap_or(0))?)
+                .await
+        }
     }
 }
 
@@ -402,7 +438,9 @@ async fn first_slot(client: On<'_>, namespace: &str) -> Result<u32, Error> {
     }
     let id: Option<i32> = rows.first().map(|row| row.get(0));
     let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
-    let last = id.checked_add(1).and_then(|next| next.checked_mul(SLOTS as i32));
+    let last = id
+        .checked_add(1)
+        .and_then(|next| next.checked_mul(SLOTS as i32));
     let last = last.ok_or_else(|| Error::unavailable("there are too many namespaces"))?;
     let first = last - SLOTS as i32;
     make_slots(&client, [first, last - 1]).await?;

@@ -66,7 +66,11 @@ async fn write(
     rows: &[NewRow],
     patience: Option<&str>,
 ) -> Result<Vec<Option<Written>>, Error> {
-    let keep: Vec<i64> = rows.iter().filter(|row| row.keep).map(|row| row.place.id).collect();
+    let keep: Vec<i64> = rows
+        .iter()
+        .filter(|row| row.keep)
+        .map(|row| row.place.id)
+        .collect();
     let params: [&dyn Param; 11] = [
         &column(rows, |row| slot(row.place.slot)),
         &column(rows, |row| row.place.due.as_micros()),
@@ -96,14 +100,21 @@ async fn write(
         (row.get(0), answer.map(|answer| Written { answer, due }))
     };
     let answers: HashMap<i64, Option<Written>> = written.iter().map(answer).collect();
-    Ok(rows.iter().map(|row| answers.get(&row.place.id).copied().flatten()).collect())
+    Ok(rows
+        .iter()
+        .map(|row| answers.get(&row.place.id).copied().flatten())
+        .collect())
 }
 
 /// Schedules a row inside a transaction of a user's, and waits for who has it locked. Nobody knows
 /// of it before the commit: its owner is told by it, this node as well.
 pub(super) async fn schedule_in(at: &impl Ask, row: NewRow) -> Result<Scheduled, Error> {
     let answers = write(at, NodeId(0), &[row], None).await?;
-    Ok(answers.into_iter().next().flatten().map_or(Scheduled::New, |written| written.answer))
+    Ok(answers
+        .into_iter()
+        .next()
+        .flatten()
+        .map_or(Scheduled::New, |written| written.answer))
 }
 
 /// Schedules rows, each half of them alone where one of them has all wait.

@@ -44,7 +44,10 @@ impl Schema {
     }
 
     pub(super) fn on<'a>(&'a self, client: &'a Client) -> On<'a> {
-        On { client, schema: self }
+        On {
+            client,
+            schema: self,
+        }
     }
 }
 
@@ -66,7 +69,10 @@ impl On<'_> {
     }
 
     pub(super) async fn execute(self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(&self.schema.of(sql)).await.map_err(explain)
+        self.client
+            .batch_execute(&self.schema.of(sql))
+            .await
+            .map_err(explain)
     }
 }
 
@@ -76,11 +82,28 @@ mod tests {
 
     #[test]
     fn a_name_can_only_be_a_name() {
-        for name in ["", "1a", "a b", "a\"b", "a.b", "a$$b", "a;", "ä", &"a".repeat(64)] {
-            assert!(matches!(Schema::new(name), Err(Error::BadName(_))), "{name:?}");
+        for name in [
+            "",
+            "1a",
+            "a b",
+            "a\"b",
+            "a.b",
+            "a$$b",
+            "a;",
+            "ä",
+            &"a".repeat(64),
+        ] {
+            assert!(
+                matches!(Schema::new(name), Err(Error::BadName(_))),
+                "{name:?}"
+            );
         }
         let sql = "DELETE FROM tickwheel.timer USING tickwheel.slot";
-        let of = |name| Schema::new(name).map(|schema| schema.of(sql).into_owned()).unwrap();
+        let of = |name| {
+            Schema::new(name)
+                .map(|schema| schema.of(sql).into_owned())
+                .unwrap()
+        };
         assert_eq!(of(DEFAULT), sql);
         assert_eq!(of("user"), "DELETE FROM \"user\".timer USING \"user\".slot");
     }

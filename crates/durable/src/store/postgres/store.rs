@@ -67,7 +67,10 @@ impl Store for Postgres {
         self.lease.ask(sweep, &[]).await?;
         let sql = "INSERT INTO tickwheel.member (node, namespace, lease, lease_until)
             VALUES ($1, $2, $3, tickwheel.clock() + $3)";
-        self.lease.ask(sql, &[&node.0, &self.namespace(), &micros(lease)]).await.map(drop)
+        self.lease
+            .ask(sql, &[&node.0, &self.namespace(), &micros(lease)])
+            .await
+            .map(drop)
     }
 
     async fn renew(&self, node: NodeId, lease: Duration) -> Result<bool, Error> {
@@ -77,7 +80,10 @@ impl Store for Postgres {
         let connected = tokio::time::timeout(lease / 4, self.connect_own());
         connected.await.map_err(Error::unavailable)??;
         // A renewal that takes longer is better asked for again.
-        let rows = self.lease.ask_within(lease / 4, sql, &[&node.0, &micros(lease)]).await?;
+        let rows = self
+            .lease
+            .ask_within(lease / 4, sql, &[&node.0, &micros(lease)])
+            .await?;
         Ok(!rows.is_empty())
     }
 
@@ -94,7 +100,10 @@ impl Store for Postgres {
                     WHERE namespace = $1 AND node <> $2)
             FROM tickwheel.slot s LEFT JOIN tickwheel.member m ON m.node = s.owner
             WHERE s.slot BETWEEN $3 AND $4";
-        let rows = self.load.ask(sql, &[&namespace, &node.0, &first, &last]).await?;
+        let rows = self
+            .load
+            .ask(sql, &[&namespace, &node.0, &first, &last])
+            .await?;
         let survey = |row: &Row| {
             let slots = row.get::<_, Vec<i32>>(2).into_iter().map(i32::unsigned_abs);
             let owned = slots.zip(row.get::<_, Vec<i64>>(3));
@@ -102,7 +111,13 @@ impl Store for Postgres {
             let (live, free, slots) = (count(row, 0), count(row, 1), count(row, 4));
             let next_end = row.get::<_, Option<i64>>(5);
             let next_end = next_end.map(|left| Duration::from_micros(left.max(0).unsigned_abs()));
-            Survey { live, slots, owned, free, next_end }
+            Survey {
+                live,
+                slots,
+                owned,
+                free,
+                next_end,
+            }
         };
         let survey = rows.first().map(survey).unwrap_or_default();
         self.check_slots(survey.slots).await?;
@@ -120,8 +135,14 @@ impl Store for Postgres {
             WHERE s.slot = free.slot AND EXISTS (SELECT FROM tickwheel.member WHERE node = $1)
             RETURNING s.slot, s.epoch";
         let [first, last] = self.range();
-        let rows = self.load.ask(sql, &[&node.0, &first, &last, &i64::from(at_most)]).await?;
-        let owned = |row: &Row| Owned { slot: count(row, 0), epoch: row.get(1) };
+        let rows = self
+            .load
+            .ask(sql, &[&node.0, &first, &last, &i64::from(at_most)])
+            .await?;
+        let owned = |row: &Row| Owned {
+            slot: count(row, 0),
+            epoch: row.get(1),
+        };
         Ok(rows.iter().map(owned).collect())
     }
 
@@ -140,7 +161,10 @@ impl Store for Postgres {
             WHERE m.namespace = $4 AND NOT m.rests AND m.node <> $3 AND f.slot IS NOT NULL";
         let split = |owned: Owned| (slot(owned.slot), owned.epoch);
         let (slots, epochs): (Vec<i32>, Vec<i64>) = slots.into_iter().map(split).unzip();
-        self.load.ask(sql, &[&slots, &epochs, &node.0, &self.namespace()]).await.map(drop)
+        self.load
+            .ask(sql, &[&slots, &epochs, &node.0, &self.namespace()])
+            .await
+            .map(drop)
     }
 
     async fn leave(&self, node: NodeId) -> Result<(), Error> {
@@ -159,7 +183,10 @@ impl Store for Postgres {
             SET horizon = excluded.horizon, lease_until = excluded.lease_until
             RETURNING txid_current()";
         let (namespace, lease) = (self.namespace(), micros(RESTS));
-        let rows = self.lease.ask(sql, &[&node.0, &namespace, &lease, &until.as_micros()]).await?;
+        let rows = self
+            .lease
+            .ask(sql, &[&node.0, &namespace, &lease, &until.as_micros()])
+            .await?;
         if until == StoreTime::MAX {
             let since = rows.first().map_or(0, |row| row.get(0));
             self.rests_since.store(since, Ordering::Relaxed);
@@ -169,9 +196,14 @@ impl Store for Postgres {
 
     async fn told(&self, _: NodeId) -> Result<(), Error> {
         match &mut *self.listener.lock().await {
-            Some(Listener { connection, hears: Some(true) }) => {
-                connection.noticed.changed().await.map_err(Error::unavailable)
-            }
+            Some(Listener {
+                connection,
+                hears: Some(true),
+            }) => connection
+                .noticed
+                .changed()
+                .await
+                .map_err(Error::unavailable),
             _ => std::future::pending().await,
         }
     }
@@ -189,12 +221,19 @@ impl Store for Postgres {
         self.check_slots(count(row, 3)).await?;
         let due: Option<i64> = row.get(2);
         let due = due.map_or(StoreTime::MAX, StoreTime::from_micros);
-        Ok(First { due, open: row.get(1), now: StoreTime::from_micros(row.get(0)) })
+        Ok(First {
+            due,
+            open: row.get(1),
+            now: StoreTime::from_micros(row.get(0)),
+        })
     }
 
     async fn publish(&self, node: NodeId, horizon: StoreTime) -> Result<(), Error> {
         let sql = "UPDATE tickwheel.member SET horizon = $2 WHERE node = $1";
-        self.load.ask(sql, &[&node.0, &horizon.as_micros()]).await.map(drop)
+        self.load
+            .ask(sql, &[&node.0, &horizon.as_micros()])
+            .await
+            .map(drop)
     }
 
     async fn hints(&self, node: NodeId) -> Result<Hints, Error> {
@@ -204,15 +243,30 @@ impl Store for Postgres {
                 DELETE FROM tickwheel.inbox WHERE node = $1 AND written >= $2
                 RETURNING slot, due, id)
             SELECT now, slot, due, id FROM tickwheel.clock() AS now LEFT JOIN taken ON true";
-        let rows = self.load.ask(sql, &[&node.0, &seen.minus(RECENT).as_micros()]).await?;
-        let now = rows.first().map_or(seen, |row| StoreTime::from_micros(row.get(0)));
-        let taken = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
+        let rows = self
+            .load
+            .ask(sql, &[&node.0, &seen.minus(RECENT).as_micros()])
+            .await?;
+        let now = rows
+            .first()
+            .map_or(seen, |row| StoreTime::from_micros(row.get(0)));
+        let taken = rows
+            .iter()
+            .filter(|row| row.get::<_, Option<i64>>(3).is_some());
         self.seen.store(now.as_micros(), Ordering::Relaxed);
-        Ok(Hints { places: taken.map(|row| place(row, 1)).collect(), now })
+        Ok(Hints {
+            places: taken.map(|row| place(row, 1)).collect(),
+            now,
+        })
     }
 
     async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
-        let Page { slots, after, before, limit } = page;
+        let Page {
+            slots,
+            after,
+            before,
+            limit,
+        } = page;
         // A short walk in the primary key for each slot, from its first moment on.
         let sql = "SELECT t.slot, t.due, t.id FROM unnest($1) AS s(slot) CROSS JOIN LATERAL (
                 SELECT slot, due, id FROM tickwheel.timer

@@ -33,9 +33,11 @@ pub(super) async fn cancel(
     );
     let (slots, names) = names(&keys);
     let rows = at.ask(&sql, &[&slots, &names]).await?;
-    Ok(decide(&keys, &rows, |row| match row.get::<_, Option<Vec<u8>>>(4) {
-        Some(payload) => Some(Cancelled::Cancelled(payload)),
-        None => missed(row, Cancelled::Running, Cancelled::Unknown),
+    Ok(decide(&keys, &rows, |row| {
+        match row.get::<_, Option<Vec<u8>>>(4) {
+            Some(payload) => Some(Cancelled::Cancelled(payload)),
+            None => missed(row, Cancelled::Running, Cancelled::Unknown),
+        }
     }))
 }
 
@@ -75,9 +77,14 @@ fn missed<A>(row: &Row, running: A, unknown: A) -> Option<A> {
 
 /// Answers for each key, in order.
 fn decide<A>(keys: &[KeyName], rows: &[Row], read: impl Fn(&Row) -> Option<A>) -> Vec<Option<A>> {
-    let name = |row: &Row| KeyName { slot: count(row, 0), key: row.get(1) };
+    let name = |row: &Row| KeyName {
+        slot: count(row, 0),
+        key: row.get(1),
+    };
     let mut answers: HashMap<_, _> = rows.iter().map(|row| (name(row), read(row))).collect();
-    keys.iter().map(|key| answers.remove(key).flatten()).collect()
+    keys.iter()
+        .map(|key| answers.remove(key).flatten())
+        .collect()
 }
 
 pub(super) async fn get(link: &Link, key: KeyName) -> Result<Option<Pending>, Error> {
@@ -127,9 +134,26 @@ pub(super) async fn dead(
     search: Search,
 ) -> Result<Vec<DeadTimer>, Error> {
     let tell = |row: &Row| {
-        let (Place { due: died, slot, id }, key, tag) = (place(row, 0), row.get(3), row.get(4));
+        let (
+            Place {
+                due: died,
+                slot,
+                id,
+            },
+            key,
+            tag,
+        ) = (place(row, 0), row.get(3), row.get(4));
         let (attempts, payload, reason) = (count(row, 5), row.get(6), row.get(7));
-        DeadTimer { id, key, payload, tag, attempts, reason, died, slot }
+        DeadTimer {
+            id,
+            key,
+            payload,
+            tag,
+            attempts,
+            reason,
+            died,
+            slot,
+        }
     };
     // An index has their order. By their slots as well, the server would expect too few for it.
     let sql = format!(
@@ -150,12 +174,23 @@ async fn page<A>(
     sql: &str,
     tell: impl Fn(&Row) -> A,
 ) -> Result<Vec<A>, Error> {
-    let Search { tag, prefix, running, after, before, limit } = search;
-    let (due, slot, before) =
-        (after.due.as_micros(), slot(after.slot), before.map(StoreTime::as_micros));
+    let Search {
+        tag,
+        prefix,
+        running,
+        after,
+        before,
+        limit,
+    } = search;
+    let (due, slot, before) = (
+        after.due.as_micros(),
+        slot(after.slot),
+        before.map(StoreTime::as_micros),
+    );
     let limit = i64::from(limit);
-    let params: [&dyn Param; 10] =
-        [&first, &last, &due, &slot, &after.id, &before, &tag, &prefix, &running, &limit];
+    let params: [&dyn Param; 10] = [
+        &first, &last, &due, &slot, &after.id, &before, &tag, &prefix, &running, &limit,
+    ];
     Ok(link.ask(sql, &params).await?.iter().map(tell).collect())
 }
 

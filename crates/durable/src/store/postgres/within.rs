@@ -52,8 +52,14 @@ impl Durable<Postgres> {
         key: &str,
     ) -> Result<Cancelled, Error> {
         let name = self.lock(transaction, key).await?;
-        let answer = timers::cancel(&self.on(transaction), vec![name]).await?.pop().flatten();
-        self.count(0, usize::from(matches!(answer, Some(Cancelled::Cancelled(_)))));
+        let answer = timers::cancel(&self.on(transaction), vec![name])
+            .await?
+            .pop()
+            .flatten();
+        self.count(
+            0,
+            usize::from(matches!(answer, Some(Cancelled::Cancelled(_)))),
+        );
         answer.ok_or_else(is_locked)
     }
 
@@ -71,7 +77,11 @@ impl Durable<Postgres> {
         let due = self.resolve(when);
         let name = self.lock(transaction, key).await?;
         let on = self.on(transaction);
-        timers::touch(&on, vec![(name, due)]).await?.pop().flatten().ok_or_else(is_locked)
+        timers::touch(&on, vec![(name, due)])
+            .await?
+            .pop()
+            .flatten()
+            .ok_or_else(is_locked)
     }
 
     fn on<'a>(&'a self, transaction: &'a Transaction<'_>) -> On<'a> {
@@ -82,7 +92,9 @@ impl Durable<Postgres> {
     async fn lock(&self, transaction: &Transaction<'_>, key: &str) -> Result<KeyName, Error> {
         let name = self.name(key)?;
         let sql = "SELECT FROM tickwheel.timer WHERE slot = $1 AND key = $2 FOR UPDATE";
-        self.on(transaction).ask(sql, &[&slot(name.slot), &key]).await?;
+        self.on(transaction)
+            .ask(sql, &[&slot(name.slot), &key])
+            .await?;
         Ok(name)
     }
 }
@@ -102,6 +114,10 @@ impl Due {
         let (schema, due) = (Schema(self.schema.clone()), self.at.as_micros());
         let claim: [&dyn Param; 4] = [&slot(self.slot), &due, &self.id, &self.token.epoch];
         let deleted = schema.on(transaction.client()).ask(DONE, &claim).await?;
-        if deleted.is_empty() { Err(Error::Fenced) } else { Ok(()) }
+        if deleted.is_empty() {
+            Err(Error::Fenced)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -22,8 +22,16 @@ pub(super) fn step(
 ) -> Result<(Step, Vec<Place>)> {
     let Scope { tag, id } = scope;
     // Without an `OR`, which would not use the indexes.
-    let tagged = if tag.is_some() { "tag = ?1" } else { "?1 IS NULL" };
-    let meant = if id.is_some() { "id = ?2" } else { "?2 IS NULL" };
+    let tagged = if tag.is_some() {
+        "tag = ?1"
+    } else {
+        "?1 IS NULL"
+    };
+    let meant = if id.is_some() {
+        "id = ?2"
+    } else {
+        "?2 IS NULL"
+    };
     let (to, (_, from)) = bulk.bounds();
     // Each row by its first two columns; the third one is when it is due then, if it is kept.
     let (rows, order, one) = match bulk {
@@ -37,7 +45,11 @@ pub(super) fn step(
             "ORDER BY id",
             "UPDATE timer SET due = ?3, planned = NULL WHERE due = ?1 AND id = ?2",
         ),
-        Bulk::Release(_) => (HELD, "", "UPDATE timer SET due = ?3 WHERE due = ?1 AND id = ?2"),
+        Bulk::Release(_) => (
+            HELD,
+            "",
+            "UPDATE timer SET due = ?3 WHERE due = ?1 AND id = ?2",
+        ),
         // Of two with one key the second stays.
         Bulk::Requeue(_) => (
             "number, id, max(?3, ?4) FROM dead WHERE (id = ?2 OR died < ?3)
@@ -56,8 +68,9 @@ pub(super) fn step(
     let found = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let mut select = file.prepare_cached(&sql)?;
     let params = params![tag, id, to, now(), from, limit];
-    let found =
-        select.query_map(params, found)?.collect::<Result<Vec<(i64, i64, Option<StoreTime>)>>>()?;
+    let found = select
+        .query_map(params, found)?
+        .collect::<Result<Vec<(i64, i64, Option<StoreTime>)>>>()?;
     let (mut count, mut moved) = (0, Vec::new());
     for (at, id, to) in &found {
         if change(file, one, params![at, id, to])? == 0 {
@@ -67,7 +80,11 @@ pub(super) fn step(
             change(file, "DELETE FROM dead WHERE number = ?", [at])?;
         }
         count += 1;
-        moved.extend(to.map(|due| Place { due, slot: SLOT, id: *id }));
+        moved.extend(to.map(|due| Place {
+            due,
+            slot: SLOT,
+            id: *id,
+        }));
     }
     let last = found.last().filter(|_| found.len() == limit as usize);
     let more = last.map(|(_, id, _)| (SLOT, id.saturating_add(1)));

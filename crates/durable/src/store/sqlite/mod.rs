@@ -45,7 +45,10 @@ impl SqliteFile {
     /// that is started while somebody looks waits for that, at most five seconds.
     #[must_use]
     pub fn read_only(self) -> Self {
-        SqliteFile { is_written: false, ..self }
+        SqliteFile {
+            is_written: false,
+            ..self
+        }
     }
 }
 
@@ -54,7 +57,10 @@ impl Durable<Sqlite> {
     /// namespace, and no two nodes have it at a time: the second one is refused. So is a file that
     /// is damaged; to find out, a start reads all of it.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
-        DurableBuilder::new(SqliteFile { path: path.into(), is_written: true })
+        DurableBuilder::new(SqliteFile {
+            path: path.into(),
+            is_written: true,
+        })
     }
 }
 
@@ -86,16 +92,26 @@ impl Store for Sqlite {
     }
 
     async fn renew(&self, node: NodeId, _: Duration) -> Result<bool, Error> {
-        self.call(move |_, state| Ok(state.member == Some(node))).await
+        self.call(move |_, state| Ok(state.member == Some(node)))
+            .await
     }
 
     async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
         self.call(move |_, state| {
             let own = state.owner.filter(|(owner, _)| *owner == node);
             let owned = own.map(|(_, epoch)| Owned { slot: SLOT, epoch });
-            let (live, free) = (state.member.iter().count(), u32::from(state.owner.is_none()));
+            let (live, free) = (
+                state.member.iter().count(),
+                u32::from(state.owner.is_none()),
+            );
             let (owned, next_end) = (owned.into_iter().collect(), None);
-            Ok(Survey { live: live as u32, slots: 1, owned, free, next_end })
+            Ok(Survey {
+                live: live as u32,
+                slots: 1,
+                owned,
+                free,
+                next_end,
+            })
         })
         .await
     }
@@ -120,7 +136,11 @@ impl Store for Sqlite {
     async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
         self.call(move |_, state| {
             let given = |owner: &(NodeId, i64)| {
-                owner.0 == node && slots.contains(&Owned { slot: SLOT, epoch: owner.1 })
+                owner.0 == node
+                    && slots.contains(&Owned {
+                        slot: SLOT,
+                        epoch: owner.1,
+                    })
             };
             state.owner = state.owner.filter(|owner| !given(owner));
             Ok(())
@@ -152,7 +172,14 @@ impl Store for Sqlite {
     }
 
     async fn first(&self) -> Result<First, Error> {
-        self.call(|file, _| Ok(First { due: timers::first(file)?, open: false, now: now() })).await
+        self.call(|file, _| {
+            Ok(First {
+                due: timers::first(file)?,
+                open: false,
+                now: now(),
+            })
+        })
+        .await
     }
 
     async fn publish(&self, _: NodeId, horizon: StoreTime) -> Result<(), Error> {
@@ -164,8 +191,13 @@ impl Store for Sqlite {
     }
 
     async fn hints(&self, _: NodeId) -> Result<Hints, Error> {
-        self.call(|_, state| Ok(Hints { places: std::mem::take(&mut state.hints), now: now() }))
-            .await
+        self.call(|_, state| {
+            Ok(Hints {
+                places: std::mem::take(&mut state.hints),
+                now: now(),
+            })
+        })
+        .await
     }
 
     async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
@@ -175,14 +207,18 @@ impl Store for Sqlite {
     async fn schedule(&self, _: NodeId, rows: Vec<NewRow>) -> Result<Vec<Option<Written>>, Error> {
         // The one node knows what it schedules: no hints.
         self.call(move |file, _| {
-            rows.into_iter().map(|row| timers::write(file, row).map(Some)).collect()
+            rows.into_iter()
+                .map(|row| timers::write(file, row).map(Some))
+                .collect()
         })
         .await
     }
 
     async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
         self.call(move |file, _| {
-            keys.iter().map(|name| timers::cancel(file, &name.key).map(Some)).collect()
+            keys.iter()
+                .map(|name| timers::cancel(file, &name.key).map(Some))
+                .collect()
         })
         .await
     }
@@ -200,7 +236,8 @@ impl Store for Sqlite {
     }
 
     async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
-        self.call(move |file, _| timers::pause(file, tag, until).map(drop)).await
+        self.call(move |file, _| timers::pause(file, tag, until).map(drop))
+            .await
     }
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
@@ -218,10 +255,16 @@ impl Store for Sqlite {
 
     async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
         self.call(move |file, state| {
-            let mut answer = Claims { now: now(), ..Claims::default() };
+            let mut answer = Claims {
+                now: now(),
+                ..Claims::default()
+            };
             let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
             let now = answer.now;
-            for claim in claims.into_iter().filter(|it| own(it) && it.place.due <= now) {
+            for claim in claims
+                .into_iter()
+                .filter(|it| own(it) && it.place.due <= now)
+            {
                 timers::claim(file, claim, crashes, &mut answer)?;
             }
             Ok(answer)
@@ -231,7 +274,8 @@ impl Store for Sqlite {
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
         self.call(move |file, _| {
-            acks.into_iter().try_for_each(|ack| timers::acknowledge(file, ack, now()))?;
+            acks.into_iter()
+                .try_for_each(|ack| timers::acknowledge(file, ack, now()))?;
             Ok(Vec::new())
         })
         .await
@@ -246,7 +290,8 @@ impl Store for Sqlite {
     }
 
     async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
-        self.call(move |file, _| timers::histogram(file, bars)).await
+        self.call(move |file, _| timers::histogram(file, bars))
+            .await
     }
 
     async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {

@@ -74,7 +74,12 @@ where
     }
 
     fn answer(self: Box<Self>, error: Option<Error>) {
-        let Call { result, answer, own, .. } = *self;
+        let Call {
+            result,
+            answer,
+            own,
+            ..
+        } = *self;
         // Its own error tells more. Nobody waits any more: dropped.
         let _ = answer.send(result.and_then(|answer| error.map_or(Ok(answer), |it| Err(own(it)))));
     }
@@ -86,7 +91,10 @@ impl OpenStore for SqliteFile {
     async fn open(self) -> Result<Sqlite, Error> {
         let (jobs, queue) = mpsc::channel();
         let told = Arc::new(Notify::new());
-        let state = State { told: Arc::clone(&told), ..State::default() };
+        let state = State {
+            told: Arc::clone(&told),
+            ..State::default()
+        };
         let (opened, is_open) = oneshot::channel();
         let run = move || match open(&self) {
             Ok(file) => {
@@ -97,7 +105,9 @@ impl OpenStore for SqliteFile {
         };
         let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
         thread.spawn(run).map_err(Error::unavailable)?;
-        is_open.await.unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
+        is_open
+            .await
+            .unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
         Ok(Sqlite { jobs, told })
     }
 }
@@ -123,20 +133,36 @@ impl Sqlite {
     ) -> Result<A, E> {
         let (sender, answer) = oneshot::channel();
         let result = Err(own(Error::unavailable("the transaction failed before")));
-        let job = Box::new(Call { run: Some(job), result, answer: sender, is_shared, own });
+        let job = Box::new(Call {
+            run: Some(job),
+            result,
+            answer: sender,
+            is_shared,
+            own,
+        });
         self.jobs.send(job).map_err(|_| own(Error::Closed))?;
-        answer.await.unwrap_or_else(|_| Err(own(Error::uncertain("the thread ended"))))
+        answer
+            .await
+            .unwrap_or_else(|_| Err(own(Error::uncertain("the thread ended"))))
     }
 }
 
 fn work(file: Connection, mut state: State, queue: &mpsc::Receiver<Box<dyn Job>>) {
-    let begin = if file.is_readonly(MAIN_DB) == Ok(true) { "BEGIN" } else { "BEGIN IMMEDIATE" };
+    let begin = if file.is_readonly(MAIN_DB) == Ok(true) {
+        "BEGIN"
+    } else {
+        "BEGIN IMMEDIATE"
+    };
     let mut kept = None;
     while let Some(first) = kept.take().or_else(|| queue.recv().ok()) {
         let mut group = vec![first];
         // What does not share begins the next one.
         let more = || {
-            let next = if kept.is_none() { queue.try_recv().ok()? } else { return None };
+            let next = if kept.is_none() {
+                queue.try_recv().ok()?
+            } else {
+                return None;
+            };
             if next.is_shared() {
                 return Some(next);
             }
@@ -162,7 +188,9 @@ fn transact(
     while let Some(job) = group.get_mut(next) {
         if !job.run(file, state) {
             let _ = file.execute_batch("ROLLBACK"); // Fails if SQLite did it already.
-            return Err(Error::unavailable("another write of the same transaction failed"));
+            return Err(Error::unavailable(
+                "another write of the same transaction failed",
+            ));
         }
         next += 1;
         if next < GROUP && group[0].is_shared() {
@@ -243,17 +271,25 @@ fn open(place: &SqliteFile) -> Result<Connection, Error> {
     let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
     if !is_written {
         // A node that has it open keeps it; another one who looks is soon done.
-        file.busy_timeout(Duration::from_secs(1)).map_err(Error::unavailable)?;
+        file.busy_timeout(Duration::from_secs(1))
+            .map_err(Error::unavailable)?;
         let done = steps_done(&file)?;
         let why = format!("its tables are not of version {VERSION}: a node migrates them");
-        return if done == MIGRATIONS.len() { Ok(file) } else { Err(Error::unavailable(why)) };
+        return if done == MIGRATIONS.len() {
+            Ok(file)
+        } else {
+            Err(Error::unavailable(why))
+        };
     }
     if !prepare(&file).map_err(explain)? {
-        return Err(Error::unavailable(format!("{path:?} names no file that stays")));
+        return Err(Error::unavailable(format!(
+            "{path:?} names no file that stays"
+        )));
     }
     // Reads all of it. Otherwise what lies in a damaged page is told only when it is looked for.
-    let told: String =
-        file.pragma_query_value(None, "quick_check", |row| row.get(0)).map_err(explain)?;
+    let told: String = file
+        .pragma_query_value(None, "quick_check", |row| row.get(0))
+        .map_err(explain)?;
     if told != "ok" {
         return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
     }
@@ -291,11 +327,16 @@ fn prepare(file: &Connection) -> rusqlite::Result<bool> {
 
 /// Returns how many steps were done.
 fn steps_done(file: &Connection) -> Result<usize, Error> {
-    let found = file.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
+    let found = file
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(explain)?;
     match found {
         0 => Ok(0),
         OLDEST..=VERSION => Ok((found - OLDEST + 1) as usize),
-        found => Err(Error::UnknownSchema { found, known: VERSION }),
+        found => Err(Error::UnknownSchema {
+            found,
+            known: VERSION,
+        }),
     }
 }
 
@@ -314,7 +355,11 @@ fn migrate(file: &mut Connection) -> Result<(), Error> {
 
 /// Counts the owners: a claim of an earlier process is told from one of this.
 pub(super) fn next_epoch(file: &Connection) -> rusqlite::Result<i64> {
-    file.query_row("UPDATE owner SET epoch = epoch + 1 RETURNING epoch", [], |row| row.get(0))
+    file.query_row(
+        "UPDATE owner SET epoch = epoch + 1 RETURNING epoch",
+        [],
+        |row| row.get(0),
+    )
 }
 
 #[cfg(test)]
@@ -326,7 +371,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_alone_parts_what_is_committed_together() {
         let folder = tempfile::tempdir().unwrap();
-        let place = SqliteFile { path: folder.path().join("timers"), is_written: true };
+        let place = SqliteFile {
+            path: folder.path().join("timers"),
+            is_written: true,
+        };
         let file = place.open().await.unwrap();
         let (go, gone) = mpsc::channel();
         let waits = file.call(move |_, _| gone.recv().map_err(|_| InvalidQuery));

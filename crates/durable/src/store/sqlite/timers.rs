@@ -36,15 +36,31 @@ fn one<A>(
 }
 
 pub(super) fn load(file: &Connection, page: &Page) -> Result<Vec<Place>> {
-    let Page { after, before, limit, .. } = page;
+    let Page {
+        after,
+        before,
+        limit,
+        ..
+    } = page;
     // The one slot is above the cursor's only if that is before all slots.
-    let id = if after.slot > SLOT { i64::MAX } else { after.id };
+    let id = if after.slot > SLOT {
+        i64::MAX
+    } else {
+        after.id
+    };
     let mut load = file.prepare_cached(
         "SELECT due, id FROM timer WHERE (due, id) > (?1, ?2) AND due < ?3
          ORDER BY due, id LIMIT ?4",
     )?;
-    let place = |row: &Row<'_>| Ok(Place { due: row.get(0)?, slot: SLOT, id: row.get(1)? });
-    load.query_map(params![after.due, id, before, limit], place)?.collect()
+    let place = |row: &Row<'_>| {
+        Ok(Place {
+            due: row.get(0)?,
+            slot: SLOT,
+            id: row.get(1)?,
+        })
+    };
+    load.query_map(params![after.due, id, before, limit], place)?
+        .collect()
 }
 
 pub(super) fn first(file: &Connection) -> Result<StoreTime> {
@@ -55,10 +71,22 @@ pub(super) fn first(file: &Connection) -> Result<StoreTime> {
 pub(super) fn write(file: &Connection, mut row: NewRow) -> Result<Written> {
     let sql = "SELECT until, claim <> 0, cancelled FROM timer WHERE key = ?";
     let former = one(file, sql, [&row.key], |row| {
-        Ok(Former { until: row.get(0)?, claimed: row.get(1)?, cancelled: row.get(2)? })
+        Ok(Former {
+            until: row.get(0)?,
+            claimed: row.get(1)?,
+            cancelled: row.get(2)?,
+        })
     })?;
     let written = row.settle(former, now());
-    let NewRow { place, key, tag, payload, until, planned, .. } = row;
+    let NewRow {
+        place,
+        key,
+        tag,
+        payload,
+        until,
+        planned,
+        ..
+    } = row;
     match written.answer {
         Scheduled::Kept => return Ok(written),
         Scheduled::Replaced => change(file, "DELETE FROM timer WHERE key = ?", [&key])?,
@@ -66,7 +94,11 @@ pub(super) fn write(file: &Connection, mut row: NewRow) -> Result<Written> {
     };
     let columns = "due, id, key, tag, payload, until, planned";
     let sql = format!("INSERT INTO timer ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)");
-    change(file, &sql, params![place.due, place.id, key, tag, payload, until, planned])?;
+    change(
+        file,
+        &sql,
+        params![place.due, place.id, key, tag, payload, until, planned],
+    )?;
     Ok(written)
 }
 
@@ -76,7 +108,11 @@ pub(super) fn cancel(file: &Connection, key: &str) -> Result<Cancelled> {
         return Ok(Cancelled::Cancelled(payload));
     }
     let marked = change(file, "UPDATE timer SET cancelled = 1 WHERE key = ?", [key])?;
-    Ok(if marked > 0 { Cancelled::Running } else { Cancelled::Unknown })
+    Ok(if marked > 0 {
+        Cancelled::Running
+    } else {
+        Cancelled::Unknown
+    })
 }
 
 /// Returns what became of a touch, and the place if it was moved.
@@ -87,10 +123,24 @@ pub(super) fn touch(
 ) -> Result<(Touched, Option<Place>)> {
     let sql = "UPDATE timer SET due = ?1, planned = NULL WHERE key = ?2 AND claim = 0 RETURNING id";
     if let Some(id) = one(file, sql, params![due, key], |row| row.get(0))? {
-        return Ok((Touched::Moved, Some(Place { due, slot: SLOT, id })));
+        return Ok((
+            Touched::Moved,
+            Some(Place {
+                due,
+                slot: SLOT,
+                id,
+            }),
+        ));
     }
     let is_there = one(file, "SELECT 1 FROM timer WHERE key = ?", [key], |_| Ok(()))?.is_some();
-    Ok((if is_there { Touched::Running } else { Touched::Unknown }, None))
+    Ok((
+        if is_there {
+            Touched::Running
+        } else {
+            Touched::Unknown
+        },
+        None,
+    ))
 }
 
 /// A timer that may be claimed, and until when it is paused.
@@ -109,20 +159,32 @@ pub(super) fn claim(
     let Claim { place, epoch } = claim;
     let params = params![place.due, place.id, epoch, ALONE, answer.now];
     let found = one(file, FIND, params, |row| {
-        let suspect = Suspect { attempts: row.get(0)?, crashes: row.get(1)?, place };
+        let suspect = Suspect {
+            attempts: row.get(0)?,
+            crashes: row.get(1)?,
+            place,
+        };
         Ok((suspect, row.get(2)?, row.get::<_, Option<StoreTime>>(3)?))
     })?;
     let row = "WHERE due = ?1 AND id = ?2";
     match found {
         None => {}
         Some((_, true, _)) => {
-            change(file, &format!("DELETE FROM timer {row}"), params![place.due, place.id])?;
+            change(
+                file,
+                &format!("DELETE FROM timer {row}"),
+                params![place.due, place.id],
+            )?;
         }
         Some((suspect, _, Some(due))) => {
             let set = "due = ?3, planned = coalesce(planned, due), claim = 0, crashes = ?4,
                 attempts = attempts - (claim = ?5)";
             let sql = format!("UPDATE timer SET {set} {row}");
-            change(file, &sql, params![place.due, place.id, due, suspect.crashes, epoch])?;
+            change(
+                file,
+                &sql,
+                params![place.due, place.id, due, suspect.crashes, epoch],
+            )?;
             answer.held.push(Place { due, ..place });
         }
         Some((suspect, ..)) if suspect.crashes > crashes => answer.suspects.push(suspect),
@@ -130,11 +192,24 @@ pub(super) fn claim(
             let set = "claim = ?3, attempts = attempts + (claim <> ?3), crashes = ?4";
             let told = "key, attempts, payload, coalesce(planned, due), tag";
             let sql = format!("UPDATE timer SET {set} {row} RETURNING {told}");
-            let claimed = one(file, &sql, params![place.due, place.id, epoch, crashes], |row| {
-                let (key, attempts, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let (planned, tag) = (row.get(3)?, row.get(4)?);
-                Ok(ClaimedRow { claim, key, tag, attempts, crashes, payload, planned })
-            })?;
+            let claimed = one(
+                file,
+                &sql,
+                params![place.due, place.id, epoch, crashes],
+                |row| {
+                    let (key, attempts, payload) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                    let (planned, tag) = (row.get(3)?, row.get(4)?);
+                    Ok(ClaimedRow {
+                        claim,
+                        key,
+                        tag,
+                        attempts,
+                        crashes,
+                        payload,
+                        planned,
+                    })
+                },
+            )?;
             answer.rows.extend(claimed);
         }
     }
@@ -146,13 +221,22 @@ pub(super) fn pause(
     tag: Option<String>,
     until: Option<StoreTime>,
 ) -> Result<usize> {
-    change(file, "DELETE FROM pause WHERE tag IS ? OR until <= ?", params![tag, now()])?;
+    change(
+        file,
+        "DELETE FROM pause WHERE tag IS ? OR until <= ?",
+        params![tag, now()],
+    )?;
     let sql = "INSERT INTO pause (tag, until) SELECT ?1, ?2 WHERE ?2 IS NOT NULL";
     change(file, sql, params![tag, until])
 }
 
 pub(super) fn pauses(file: &Connection) -> Result<Vec<Paused>> {
-    let pause = |row: &Row<'_>| Ok(Paused { tag: row.get(0)?, until: row.get(1)? });
+    let pause = |row: &Row<'_>| {
+        Ok(Paused {
+            tag: row.get(0)?,
+            until: row.get(1)?,
+        })
+    };
     let mut all = file.prepare_cached("SELECT tag, until FROM pause WHERE until > ?")?;
     all.query_map([now()], pause)?.collect()
 }
@@ -160,11 +244,18 @@ pub(super) fn pauses(file: &Connection) -> Result<Vec<Paused>> {
 /// Deletes a timer if it is still claimed so. Returns how many that were.
 pub(super) fn end(file: &Connection, claim: &Claim) -> Result<usize> {
     let sql = "DELETE FROM timer WHERE due = ?1 AND id = ?2 AND claim = ?3";
-    change(file, sql, params![claim.place.due, claim.place.id, claim.epoch])
+    change(
+        file,
+        sql,
+        params![claim.place.due, claim.place.id, claim.epoch],
+    )
 }
 
 pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result<()> {
-    let Claim { place: Place { due, id, .. }, epoch } = ack.claim;
+    let Claim {
+        place: Place { due, id, .. },
+        epoch,
+    } = ack.claim;
     let row = "WHERE due = ?1 AND id = ?2 AND claim = ?3";
     let changed = match ack.ending {
         Ending::Done => end(file, &ack.claim),
@@ -173,7 +264,11 @@ pub(super) fn acknowledge(file: &Connection, ack: Ack, now: StoreTime) -> Result
             let sql = format!("UPDATE timer SET {set} {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at])
         }
-        Ending::Again { due: at, planned, payload } => {
+        Ending::Again {
+            due: at,
+            planned,
+            payload,
+        } => {
             let set = "due = ?4, claim = 0, attempts = 0, crashes = 0, until = NULL, planned = ?5";
             let sql = format!("UPDATE timer SET {set}, payload = ?6 {row} AND NOT cancelled");
             change(file, &sql, params![due, id, epoch, at, planned, payload])
@@ -199,15 +294,30 @@ pub(super) fn get(file: &Connection, key: &str) -> Result<Option<Pending>> {
     let sql = "SELECT due, payload, attempts, claim <> 0 FROM timer WHERE key = ?";
     one(file, sql, [key], |row| {
         let (at, payload) = (row.get(0)?, row.get(1)?);
-        Ok(Pending { at, payload, attempts: row.get(2)?, running: row.get(3)? })
+        Ok(Pending {
+            at,
+            payload,
+            attempts: row.get(2)?,
+            running: row.get(3)?,
+        })
     })
 }
 
 pub(super) fn list(file: &Connection, search: &Search) -> Result<Vec<Listed>> {
     page(file, search, ("claim <> 0, payload", "timer"), |row| {
-        let place = Place { due: row.get(0)?, slot: SLOT, id: row.get(1)? };
+        let place = Place {
+            due: row.get(0)?,
+            slot: SLOT,
+            id: row.get(1)?,
+        };
         let (key, tag, payload) = (row.get(2)?, row.get(3)?, row.get(6)?);
-        Ok(Listed::new(place, key, tag, payload, (row.get(4)?, row.get(5)?)))
+        Ok(Listed::new(
+            place,
+            key,
+            tag,
+            payload,
+            (row.get(4)?, row.get(5)?),
+        ))
     })
 }
 
@@ -216,7 +326,16 @@ pub(super) fn dead(file: &Connection, search: &Search) -> Result<Vec<DeadTimer>>
     page(file, search, ("payload, reason", dead), |row| {
         let (died, id, key, tag) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
         let (attempts, payload, reason) = (row.get(4)?, row.get(5)?, row.get(6)?);
-        Ok(DeadTimer { id, key, payload, tag, attempts, reason, died, slot: SLOT })
+        Ok(DeadTimer {
+            id,
+            key,
+            payload,
+            tag,
+            attempts,
+            reason,
+            died,
+            slot: SLOT,
+        })
     })
 }
 
@@ -227,7 +346,14 @@ fn page<A>(
     (columns, rows): (&str, &str),
     tell: impl Fn(&Row<'_>) -> Result<A>,
 ) -> Result<Vec<A>> {
-    let Search { tag, prefix, running, after, before, limit } = search;
+    let Search {
+        tag,
+        prefix,
+        running,
+        after,
+        before,
+        limit,
+    } = search;
     let sql = format!(
         "SELECT due, id, key, tag, attempts, {columns} FROM {rows}
         WHERE (due, id) > (?1, ?2) AND (?3 IS NULL OR due < ?3) AND (?4 IS NULL OR tag = ?4)
@@ -235,7 +361,9 @@ fn page<A>(
         ORDER BY due, id LIMIT ?7"
     );
     let params = params![after.due, after.id, before, tag, prefix, running, limit];
-    file.prepare_cached(&sql)?.query_map(params, tell)?.collect()
+    file.prepare_cached(&sql)?
+        .query_map(params, tell)?
+        .collect()
 }
 
 pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
@@ -244,7 +372,9 @@ pub(super) fn histogram(file: &Connection, bars: Bars) -> Result<Vec<u64>> {
         "SELECT (due - ?1) / ?2, count(*) FROM timer WHERE due >= ?1 AND due < ?3 GROUP BY 1",
     )?;
     let bar = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    let counted = count.query_map(params![from, width, to], bar)?.collect::<Result<Vec<_>>>()?;
+    let counted = count
+        .query_map(params![from, width, to], bar)?
+        .collect::<Result<Vec<_>>>()?;
     Ok(bars.counts(counted))
 }
 
@@ -259,14 +389,20 @@ mod tests {
     #[tokio::test]
     async fn a_claim_reads_the_pauses_of_its_own_tag() {
         let folder = tempfile::tempdir().unwrap();
-        let place = SqliteFile { path: folder.path().join("timers"), is_written: true };
+        let place = SqliteFile {
+            path: folder.path().join("timers"),
+            is_written: true,
+        };
         let file = place.open().await.unwrap();
         let scanned = file.call(|file, _| {
             for tag in 0..1_000 {
                 pause(file, Some(tag.to_string()), Some(StoreTime::MAX))?;
             }
             let mut find = file.prepare(FIND)?;
-            file.execute("INSERT INTO timer (due, id, tag, payload) VALUES (1, 1, 'own', '')", [])?;
+            file.execute(
+                "INSERT INTO timer (due, id, tag, payload) VALUES (1, 1, 'own', '')",
+                [],
+            )?;
             assert!(find.exists(params![1, 1, 1, ALONE, now()])?);
             Ok(find.get_status(StatementStatus::FullscanStep))
         });

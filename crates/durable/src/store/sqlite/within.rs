@@ -69,16 +69,29 @@ impl Durable<Sqlite> {
     {
         self.check_open()?;
         let run = move |file: &Connection, state: &mut super::thread::State| {
-            let mut transaction =
-                Transaction { file, scheduled: 0, cancelled: 0, places: Vec::new() };
+            let mut transaction = Transaction {
+                file,
+                scheduled: 0,
+                cancelled: 0,
+                places: Vec::new(),
+            };
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
             let changed = changed.map_err(Err)?.map_err(Ok)?;
-            let Transaction { scheduled, cancelled, places, .. } = transaction;
+            let Transaction {
+                scheduled,
+                cancelled,
+                places,
+                ..
+            } = transaction;
             places.into_iter().for_each(|place| state.hint(place));
             Ok((changed, scheduled, cancelled))
         };
         // An error is the user's, or a panic.
-        match self.store().ask(run, false, |error| Ok(E::from(error))).await {
+        match self
+            .store()
+            .ask(run, false, |error| Ok(E::from(error)))
+            .await
+        {
             Ok((changed, scheduled, cancelled)) => {
                 self.count(scheduled, cancelled);
                 Ok(changed)
@@ -102,7 +115,9 @@ impl Durable<Sqlite> {
     pub async fn backup(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         // Absolute: no name of memory or of a file that SQLite deletes.
         let path = std::path::absolute(path).and_then(|path| {
-            path.into_os_string().into_string().map_err(|_| io::ErrorKind::InvalidInput.into())
+            path.into_os_string()
+                .into_string()
+                .map_err(|_| io::ErrorKind::InvalidInput.into())
         });
         let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
         let copy = move |file: &Connection, _: &mut super::thread::State| {
@@ -134,7 +149,11 @@ impl Transaction<'_> {
         let id = draw();
         let Written { answer, due } = timers::write(self.file, entry.row(SLOT, id, now()..=now()))?;
         if answer != Scheduled::Kept {
-            self.places.push(Place { due, slot: SLOT, id });
+            self.places.push(Place {
+                due,
+                slot: SLOT,
+                id,
+            });
             self.scheduled += 1;
         }
         Ok(answer)
@@ -171,8 +190,18 @@ impl Transaction<'_> {
     /// [`Error::Fenced`] if the timer is another's by now: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
-        let place = Place { due: due.at, slot: SLOT, id: due.id };
-        match timers::end(self.file, &Claim { place, epoch: due.token.epoch })? {
+        let place = Place {
+            due: due.at,
+            slot: SLOT,
+            id: due.id,
+        };
+        match timers::end(
+            self.file,
+            &Claim {
+                place,
+                epoch: due.token.epoch,
+            },
+        )? {
             0 => Err(Error::Fenced),
             _ => Ok(()),
         }
