@@ -90,6 +90,8 @@ struct UserClock<F: ?Sized = dyn Fn() -> Instant + Send + Sync> {
 }
 
 impl UserClock {
+    /// Not inlined, as [`Time::read`].
+    #[cold]
     fn now(&self) -> Instant {
         let shown = (self.read)();
         let origin = *self.origin.get_or_init(|| shown);
@@ -273,9 +275,10 @@ impl Time {
         Nanos(clock.elapsed().0 - self.origin_elapsed.0)
     }
 
-    /// Reads a user's clock. Not inlined: that would cost each `add` on any clock.
+    /// Reads a user's clock. Not inlined: that would cost each `add` on any clock, and so would the
+    /// way from the `Arc` to the clock in it.
     #[cold]
-    fn read(&self, clock: &UserClock) -> Nanos {
+    fn read(&self, clock: &Arc<UserClock>) -> Nanos {
         self.reached(clock.now())
     }
 

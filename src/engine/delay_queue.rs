@@ -298,7 +298,10 @@ impl DelayQueue {
         if let Some(first) = due {
             return TurnAction::FlushDue(state.shards[first.slot as usize], first.tick);
         }
-        match cascading {
+        // Not if the shard's first bucket is that of the turn's own tick, armed again: a flush
+        // takes that bucket first, and with a task that adds itself for now the turn would not end.
+        let comes_first = |offer: &Offer| state.waiting.last[offer.slot as usize].tick > turn.tick;
+        match cascading.filter(comes_first) {
             Some(first) if cascades_early => {
                 TurnAction::CascadeEarly(state.shards[first.slot as usize])
             }

@@ -69,18 +69,10 @@ impl<T> TimingWheel<T> {
         flush: Flush,
         mut expire: impl FnMut(&mut Self, u32, Nanos) -> bool,
     ) -> bool {
-        let First {
-            tick,
-            turn,
-            cascade,
-        } = self.first();
-        // What was filed under the turn's own tick after its flush belongs to the next turn. If it
-        // came first, a task that adds itself for now would hold up an early cascade, and the turn
-        // would not end. A wheel without turns has no such flush: its number is 0.
-        let was_flushed = tick == flush.limit && turn > 0 && turn >= flush.turn;
+        let First { tick, cascade, .. } = self.first();
         // A cascade that begins with the next tick goes first: it may hold what was due when it
         // joined.
-        let is_cascade = tick > flush.limit || was_flushed || cascade.is_by(tick.next());
+        let is_cascade = tick > flush.limit || cascade.is_by(tick.next());
         let first = if is_cascade {
             self.expirations.cascading()
         } else {
