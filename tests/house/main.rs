@@ -5,7 +5,7 @@ mod planted;
 mod readers;
 mod sources;
 
-use sources::{Tree, code, functions, without_comment};
+use sources::{Tree, code, without_comment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,6 @@ const LAYERS: [&[&str]; 6] = [
 ];
 
 const MAX_FILE: usize = 530;
-const MAX_FUNCTION: usize = 120;
 const MAX_LINE: usize = 100;
 
 fn root() -> &'static Path {
@@ -138,25 +137,6 @@ fn files_are_short() {
         count += 1;
     }
     assert!(count > 25, "only {count} files were found");
-}
-
-#[test]
-fn functions_are_short() {
-    let mut count = 0;
-    for path in ["src", "tests", "benches", "examples", "crates"]
-        .iter()
-        .flat_map(|folder| files(folder))
-    {
-        for (start, lines) in functions(&read(&path)) {
-            assert!(
-                lines < MAX_FUNCTION,
-                "{}:{start}: {lines} lines",
-                path.display()
-            );
-            count += 1;
-        }
-    }
-    assert!(count > 1000, "only {count} functions were found");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The readers of sources, tried on what they might overlook.
 
-use crate::sources::{Tree, code, functions};
+use crate::sources::{Tree, code};
 
 /// Returns the modules that `text` uses, if it is in the module `own`.
 fn seen_in(own: &str, text: &str) -> Vec<String> {
@@ -56,26 +56,4 @@ fn the_reader_of_imports_sees_them_all() {
     );
     let text = "/// crate::a\n\ncode\n#[cfg(all(test, x))]\nmod tests {\n    use crate::b;\n}\n";
     assert_eq!(code(text).collect::<Vec<_>>(), [(3, "code")]);
-}
-
-#[test]
-fn the_reader_of_functions_sees_the_ends_of_them_all() {
-    let body = "    code();\n".repeat(117);
-    assert_eq!(functions(&format!("fn f() {{\n{body}}}\n")), [(1, 119)]);
-    assert_eq!(
-        functions(&format!("\nfn f(\n    a: u8,\n) {{\n{body}}}\n")),
-        [(2, 121)]
-    );
-    let bounded = format!("pub(crate) async fn f<T>()\nwhere\n    T: A,\n{{\n{body}}}\n");
-    assert_eq!(functions(&bounded), [(1, 122)]);
-    let methods =
-        "impl A {\n    fn a() {}\n\n    const fn b() {\n        c(|| {\n        });\n    }\n}\n";
-    assert_eq!(functions(methods), [(2, 1), (4, 4)]);
-    let without =
-        "trait A {\n    fn a();\n    fn b(\n        x: u8,\n    ) -> u8;\n    fn c() {\n    }\n}\n";
-    assert_eq!(functions(without), [(2, 1), (3, 3), (6, 2)]);
-    let bounded = "    fn a<T>()\n    where\n        T: B;\n\n    fn c() {\n        d();\n    }\n";
-    assert_eq!(functions(bounded), [(1, 3), (5, 3)]);
-    assert_eq!(functions("/// A fn of it {\nlet fnord = 1;\n"), []);
-    assert_eq!(functions("fn f() {\n"), [(1, usize::MAX)]);
 }

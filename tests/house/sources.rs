@@ -1,4 +1,4 @@
-//! Readers of Rust sources: the code of a file, its imports, its functions.
+//! Readers of Rust sources: the code of a file, its imports.
 //!
 //! They know no more of the language than what rustfmt leaves to know.
 
@@ -134,47 +134,4 @@ fn read_paths(text: &mut &str, prefix: &str, out: &mut Vec<String>) {
         }
         None => out.push(path),
     }
-}
-
-/// Returns the outermost functions of a text, each with its first line and its number of lines.
-pub(crate) fn functions(text: &str) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    let mut open: Option<(usize, String)> = None;
-    let mut in_bounds = false;
-    for (number, line) in text.lines().enumerate() {
-        let (line, number) = (line.trim_end(), number + 1);
-        if open.is_none() && begins_function(line) {
-            let indent = &line[..line.len() - line.trim_start().len()];
-            open = Some((number, indent.to_owned()));
-        }
-        let Some((start, indent)) = &open else {
-            continue;
-        };
-        // rustfmt closes a function where it began: with a brace, or a semicolon if it has no body.
-        let Some(own) = line.strip_prefix(indent.as_str()) else {
-            continue;
-        };
-        in_bounds = own == "where" || (in_bounds && own != "{");
-        let is_first = *start == number && (own.ends_with('}') || own.ends_with(';'));
-        let ends_signature = own.starts_with(')') && (own.ends_with(';') || own.ends_with("{}"));
-        let ends_bounds = in_bounds && own.ends_with(';');
-        if is_first || ends_signature || ends_bounds || own == "}" || own == "{}" {
-            found.push((*start, number + 1 - start));
-            (open, in_bounds) = (None, false);
-        }
-    }
-    // What is never closed has no end.
-    found.extend(open.map(|(start, _)| (start, usize::MAX)));
-    found
-}
-
-fn begins_function(line: &str) -> bool {
-    let words = line
-        .split_whitespace()
-        .map(|word| word.split('(').next().unwrap_or(word));
-    let known = [
-        "pub", "const", "async", "unsafe", "extern", "default", "crate", "\"C\"",
-    ];
-    let mut words = words.skip_while(|word| known.contains(word));
-    words.next() == Some("fn")
 }

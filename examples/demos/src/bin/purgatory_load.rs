@@ -245,17 +245,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     report.count("triggers", triggers, "keys, each once in a millisecond");
     ledger.report(&mut report);
     report.none("refused", refused, "without a reason");
-    let left = [
-        behind,
-        stats.watched,
-        purgatory.shutdown().len(),
-        queue.lock().len(),
-    ];
-    report.none(
-        "left",
-        left.iter().sum::<usize>() as u64,
-        "entries, when all had ended",
-    );
+    let left = behind + stats.watched + purgatory.shutdown().len() + queue.lock().len();
+    report.none("left", left as u64, "entries, when all had ended");
     let counts = [stats.completed(), stats.expired];
     let agrees = counts == [End::Completed, End::Expired].map(|end| ledger.ended(end));
     report.require(agrees, "stats() does not agree with the ledger");

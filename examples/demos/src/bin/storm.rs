@@ -115,16 +115,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         "adds and cancels of all threads, each add timed",
     );
     report.figure("fill_adds_per_s", outstanding / filled_in.as_secs_f64(), "");
-    let longest = clients
-        .iter()
-        .map(|client| client.longest_add)
-        .max()
-        .unwrap_or_default();
-    report.figure(
-        "add_max_us",
-        longest.as_secs_f64() * 1e6,
-        "by the clock, preempted or not",
-    );
     report.figure(
         "bytes_per_timer",
         grown as f64 / outstanding,
@@ -142,6 +132,23 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     );
     ledger.report(&mut report);
     report.none("overdue", overdue, "a minute after the storm");
+    tell_of_clients(&mut report, &clients);
+    let last = timer.stats();
+    let counts = [stormed.cancelled, last.expired, last.returned];
+    let agrees =
+        counts == [End::Cancelled, End::Expired, End::Returned].map(|end| ledger.ended(end));
+    report.require(agrees, "stats() does not agree with the ledger");
+    Ok(report.print(options.json))
+}
+
+/// Reports what the clients met, all together.
+fn tell_of_clients(report: &mut Report, clients: &[Client<'_>]) {
+    let longest = clients.iter().map(|client| client.longest_add).max();
+    report.figure(
+        "add_max_us",
+        longest.unwrap_or_default().as_secs_f64() * 1e6,
+        "by the clock, preempted or not",
+    );
     let sum = |of: fn(&Client<'_>) -> u64| clients.iter().map(of).sum();
     report.none(
         "refused",
@@ -153,15 +160,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         sum(|client| client.held_back),
         "too many waited to expire",
     );
-    let counts = [
-        stormed.cancelled,
-        timer.stats().expired,
-        timer.stats().returned,
-    ];
-    let agrees =
-        counts == [End::Cancelled, End::Expired, End::Returned].map(|end| ledger.ended(end));
-    report.require(agrees, "stats() does not agree with the ledger");
-    Ok(report.print(options.json))
 }
 
 fn operations(stats: &Stats) -> u64 {
