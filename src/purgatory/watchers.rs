@@ -303,7 +303,7 @@ impl<K> Queue<K> {
 
     fn forget(&mut self, index: u32, blocks: &mut Slab<Block, 32>) {
         let Block { previous, next, .. } = *blocks.at(index);
-        blocks.release(index);
+        blocks.free(index);
         match previous {
             NONE => self.first = next,
             previous => blocks.at_mut(previous).next = next,

@@ -120,11 +120,13 @@ impl Bucket {
     fn add_block(&mut self, blocks: &mut Blocks) {
         let block = blocks.insert([Reference::default(); BLOCK], NONE).index;
         if self.len == 0 {
-            (self.first, self.start) = (block, 0);
+            self.first = block;
+            self.start = 0;
         } else {
             blocks.set_tag(self.last, block);
         }
-        (self.last, self.end) = (block, 0);
+        self.last = block;
+        self.end = 0;
     }
 
     /// Takes references from the front until `out` has `limit` of them, or none is left.
@@ -135,15 +137,15 @@ impl Bucket {
         out: &mut Vec<Reference>,
     ) {
         while out.len() < limit && self.len > 0 {
-            let (start, end) = (usize::from(self.start), self.end_of_first());
-            let taken = (limit - out.len()).min(end - start);
+            let start = usize::from(self.start);
+            let taken = (limit - out.len()).min(self.end_of_first() - start);
             out.extend_from_slice(&blocks.at(self.first)[start..start + taken]);
             self.drop_front(blocks, taken);
         }
     }
 
     /// Drops `unwanted` references from the front, at most `limit`. Returns their number.
-    pub(crate) fn trim(
+    pub(crate) fn drop_front_while(
         &mut self,
         blocks: &mut Blocks,
         limit: usize,
@@ -171,26 +173,28 @@ impl Bucket {
         self.start += count as u8;
         self.len -= count as u32;
         if usize::from(self.start) == self.end_of_first() {
-            self.release_first(blocks);
+            self.free_first(blocks);
         }
     }
 
     #[inline(never)]
-    fn release_first(&mut self, blocks: &mut Blocks) {
+    fn free_first(&mut self, blocks: &mut Blocks) {
         let next = blocks.tag(self.first).unwrap_or(NONE);
-        blocks.release(self.first);
+        blocks.free(self.first);
         if self.len == 0 {
             *self = Bucket {
                 armed: self.armed,
                 ..Bucket::EMPTY
             };
         } else {
-            (self.first, self.start) = (next, 0);
+            self.first = next;
+            self.start = 0;
         }
     }
 
     pub(crate) fn iter(&self, blocks: &Blocks) -> impl Iterator<Item = Reference> {
-        let (mut index, mut start) = (self.first, usize::from(self.start));
+        let mut index = self.first;
+        let mut start = usize::from(self.start);
         core::iter::from_fn(move || {
             let block = blocks.get(blocks.key_at(index)?)?;
             let end = if index == self.last {
@@ -199,7 +203,8 @@ impl Bucket {
                 BLOCK
             };
             let references = block[start..end].iter().copied();
-            (index, start) = (blocks.tag(index).unwrap_or(NONE), 0);
+            index = blocks.tag(index).unwrap_or(NONE);
+            start = 0;
             Some(references)
         })
         .flatten()
@@ -320,7 +325,7 @@ mod tests {
     #[test]
     fn a_step_looks_at_as_much_as_it_may_and_at_no_more() {
         const EACH: usize = 10;
-        let levels = Levels::of(512);
+        let levels = Levels::new(512);
         let mut buckets = vec![Bucket::EMPTY; levels.size()];
         let mut blocks = Blocks::new();
         let mut expirations = Expirations::default();

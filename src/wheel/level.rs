@@ -82,7 +82,7 @@ pub(crate) struct Levels {
 const PARTS: u32 = 1 << 12;
 
 impl Levels {
-    pub(crate) fn of(size: usize) -> Self {
+    pub(crate) fn new(size: usize) -> Self {
         let step = size.trailing_zeros() - 1;
         Levels {
             size,
@@ -100,7 +100,9 @@ impl Levels {
     /// reaches it.
     #[inline(always)]
     pub(crate) fn bucket_of(self, tick: Tick, current: Tick) -> usize {
-        let (Tick(tick), Tick(current), size) = (tick, current, self.size);
+        let Tick(tick) = tick;
+        let Tick(current) = current;
+        let size = self.size;
         let reaches = |shift: u32| (tick >> shift) - (current >> shift) < size as u64;
         let slot = |shift: u32| (tick >> shift) as usize & (size - 1);
         // Branches, because a processor need not wait for their outcome.
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     fn the_level_of_a_tick_is_the_lowest_that_reaches_it() {
         for size in (2..=20).map(|bits| 1_usize << bits) {
-            let levels = Levels::of(size);
+            let levels = Levels::new(size);
             for current in [0, 1, 5, (1 << 42) - 1, u64::MAX / 3, u64::MAX / 2] {
                 for edge in (0..63).flat_map(|bit| [(1_u64 << bit), (1 << bit) + 1, (2 << bit) - 1])
                 {
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn a_bucket_expires_after_now_and_fits_into_the_level_below() {
         for size in [4_usize, 8, 64, 512, 4096] {
-            let levels = Levels::of(size);
+            let levels = Levels::new(size);
             for level in 1..64 / levels.step as usize {
                 let span = levels.span_of(level);
                 for current in [

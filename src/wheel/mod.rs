@@ -86,7 +86,8 @@ impl<T> LocalTimer<T> {
     /// rounded up to a power of two from 4 to 2^20.
     #[must_use]
     pub fn starting_at(now: u64, wheel_size: usize) -> Self {
-        let (now, wheel_size) = (now.min(Nanos::NEVER.0), round_size(wheel_size));
+        let now = now.min(Nanos::NEVER.0);
+        let wheel_size = round_size(wheel_size);
         // The caller counts in ticks, so a time and its tick are the same number.
         let wheel = TimingWheel::new(TickLength::new(1), wheel_size, Tick(now), Nanos::NEVER);
         LocalTimer {
@@ -124,7 +125,8 @@ impl<T> LocalTimer<T> {
     /// Moves a task to another deadline, earlier or later. Returns whether the task was pending. A
     /// later deadline costs a single write.
     pub fn reschedule(&mut self, key: TimerKey, deadline: u64) -> bool {
-        let (due, now) = (self.due(deadline), Nanos(self.now));
+        let due = self.due(deadline);
+        let now = Nanos(self.now);
         let is_pending = self.wheel.get(key.0).is_some();
         if is_pending {
             self.wheel.move_to(key.0.index, due, || now);
@@ -250,7 +252,8 @@ impl<T> LocalTimer<T> {
     /// use tickwheel::{LocalTimer, Popped};
     ///
     /// let mut timer = LocalTimer::new();
-    /// let (probe, close) = (timer.add(5, "probe"), timer.add(5, "close"));
+    /// let probe = timer.add(5, "probe");
+    /// let close = timer.add(5, "close");
     /// assert_eq!(timer.pop(4), None);
     /// assert_eq!(timer.pop(6), Some(Popped { key: probe, deadline: 5, task: "probe" }));
     /// timer.cancel(close); // The peer has answered.
@@ -268,12 +271,12 @@ impl<T> LocalTimer<T> {
 
     /// Moves at most `batch` tasks out of the first bucket, if it is due. Otherwise returns false.
     fn flush(&mut self, batch: usize) -> bool {
-        let (limit, present) = (Tick(self.now), Nanos(self.now));
+        let limit = Tick(self.now);
         // Nothing is added while tasks are handed out, so one turn suffices.
         let flush = Flush {
             limit,
             turn: 0,
-            present,
+            present: Nanos(self.now),
             batch,
         };
         let hand_out = |key, entry: Entry<T>| {
@@ -351,7 +354,8 @@ mod tests {
         fastrand::seed(7);
         for _ in 0..2_000 {
             let mut timer = LocalTimer::starting_at(0, 4);
-            let (mut pending, mut now) = (Vec::new(), 0);
+            let mut pending = Vec::new();
+            let mut now = 0;
             for task in 0..60 {
                 timer.wheel.filings = fastrand::u32(..3);
                 let deadline = now + fastrand::u64(..40);
@@ -420,8 +424,10 @@ mod tests {
             for period in &self.periods {
                 timer.add(fastrand::u64(1..=*period) * self.step, *period);
             }
-            let (mut due, mut open) = (Vec::new(), VecDeque::new());
-            let (mut most, mut peak) = (0, 0);
+            let mut due = Vec::new();
+            let mut open = VecDeque::new();
+            let mut most = 0;
+            let mut peak = 0;
             for number in 1..=requests as u64 * self.request_every {
                 let now = number * self.step;
                 timer.advance(now, |period| due.push(period));

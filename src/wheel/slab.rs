@@ -125,7 +125,8 @@ impl<V, const N: usize> Slab<V, N> {
         };
         let slot = &mut chunk.slots[usize::from(chunk.vacant)];
         let offset = mem::replace(&mut chunk.vacant, slot.tag as u16);
-        (slot.tag, slot.value) = (tag, Some(value));
+        slot.tag = tag;
+        slot.value = Some(value);
         chunk.used += 1;
         self.len += 1;
         Key {
@@ -148,13 +149,15 @@ impl<V, const N: usize> Slab<V, N> {
         self.take_if(index, |_, value| wanted(value))
     }
 
-    pub(crate) fn release(&mut self, index: u32) {
+    /// Removes the value at `index`, if there is one.
+    pub(crate) fn free(&mut self, index: u32) {
         drop(self.take_if(index, |_, _| true));
     }
 
     #[inline]
     fn take_if(&mut self, index: u32, wanted: impl FnOnce(u32, &mut V) -> bool) -> Option<V> {
-        let (id, offset) = (index / N as u32, index % N as u32);
+        let id = index / N as u32;
+        let offset = index % N as u32;
         let chunk = self.chunks.get_mut(id as usize)?;
         let slot = chunk.slots.get_mut(offset as usize)?;
         let generation = slot.generation;
@@ -395,7 +398,8 @@ impl<V, const N: usize> Slab<V, N> {
     /// slab.
     pub(crate) fn assert_invariants(&self) {
         let Lists { open, bare } = self.lists.as_deref().cloned().unwrap_or_default();
-        let (mut are_open, mut are_bare) = (BTreeSet::new(), BTreeSet::new());
+        let mut are_open = BTreeSet::new();
+        let mut are_bare = BTreeSet::new();
         for (id, chunk) in (0..).zip(&self.chunks) {
             let Chunk {
                 slots,
@@ -484,13 +488,14 @@ mod tests {
                 .wrapping_add(1);
             (state >> 33) as usize % below
         };
-        let (mut slab, mut gone) = (Large::new(), Vec::new());
+        let mut slab = Large::new();
+        let mut gone = Vec::new();
         let mut present: Vec<(Key, u64)> = Vec::new();
         for round in 0..60 {
             let added = random(1500) as u64;
             for _ in 0..random(20) {
                 gone.push(slab.insert(0, 0)); // Its place has had more generations than others.
-                slab.release(gone[gone.len() - 1].index);
+                slab.free(gone[gone.len() - 1].index);
             }
             present.extend((0..added).map(|value| (slab.insert(value, value as u32), value)));
             slab.assert_invariants();
@@ -542,7 +547,7 @@ mod tests {
             assert!(places(&slab) < 32, "the first grows");
             burst.extend((1..20_000).map(|value| slab.insert(value, 0)));
             let gone = (0..20_000).map(order).filter(|n| !live_on[nth](*n));
-            gone.for_each(|n| slab.release(burst[n].index));
+            gone.for_each(|n| slab.free(burst[n].index));
             slab.assert_invariants();
             let places = places(&slab);
             assert!(
@@ -562,8 +567,8 @@ mod tests {
     fn a_full_chunk_is_filled_again_when_enough_of_it_is_vacant() {
         let mut slab = Large::new();
         let full: Vec<Key> = (0..3 * 128).map(|value| slab.insert(value, 0)).collect();
-        let mut chunks = |release: &[Key], insert: u64| -> Vec<u32> {
-            release.iter().for_each(|key| slab.release(key.index));
+        let mut chunks = |free: &[Key], insert: u64| -> Vec<u32> {
+            free.iter().for_each(|key| slab.free(key.index));
             slab.assert_invariants();
             (0..insert)
                 .map(|value| slab.insert(value, 0).index / 128)
@@ -596,7 +601,7 @@ mod tests {
             for _ in 0..5 {
                 let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
                 all.push(places(&slab));
-                keys.iter().for_each(|key| slab.release(key.index));
+                keys.iter().for_each(|key| slab.free(key.index));
                 all.push(places(&slab));
             }
             // The first time it may allocate a chunk.
@@ -612,7 +617,7 @@ mod tests {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
         slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
-        (4..6).for_each(|n| slab.release(keys[n].index));
+        (4..6).for_each(|n| slab.free(keys[n].index));
         slab.assert_invariants();
         let added: Vec<u32> = (0..4).map(|value| slab.insert(value, 0).index).collect();
         assert_eq!(
@@ -620,7 +625,7 @@ mod tests {
             [5, 8, 9, 10],
             "the chunk is open, the place is retired"
         );
-        (0..11).for_each(|index| slab.release(index));
+        (0..11).for_each(|index| slab.free(index));
         slab.assert_invariants();
         assert!((0..40).all(|value| slab.insert(value, 0).index != 4));
         slab.assert_invariants();
@@ -629,7 +634,7 @@ mod tests {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..5).map(|value| slab.insert(value, 0)).collect();
         slab.chunks[1].slots[0].generation = LAST_GENERATION - 1;
-        keys.iter().rev().for_each(|key| slab.release(key.index));
+        keys.iter().rev().for_each(|key| slab.free(key.index));
         slab.assert_invariants();
         slab.give_all_back(); // Seen to fail: the place was not retired any more.
         slab.assert_invariants();
@@ -642,7 +647,7 @@ mod tests {
         let mut slab = Small::new();
         let keys: Vec<Key> = (0..8).map(|value| slab.insert(value, 0)).collect();
         slab.chunks[0].slots[0].generation = LAST_GENERATION - 2;
-        keys.iter().for_each(|key| slab.release(key.index));
+        keys.iter().for_each(|key| slab.free(key.index));
         slab.give_all_back();
         slab.assert_invariants();
         let generations = (0..8).map(|value| slab.insert(value, 0).generation);

@@ -60,7 +60,7 @@ pub(crate) struct TimingWheel<T> {
     /// The rest of the bucket of level 0 that is being flushed.
     taken: Bucket,
     /// When `taken` was taken out.
-    flushed: Flushed,
+    taken_at: TakenAt,
     blocks: Blocks,
     pub(super) entries: Entries<T>,
     /// In all buckets.
@@ -91,7 +91,7 @@ pub(crate) struct ArmedBucket {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Flushed {
+struct TakenAt {
     tick: Tick,
     turn: u64,
 }
@@ -102,12 +102,12 @@ impl<T> TimingWheel<T> {
     pub(crate) fn new(length: TickLength, size: usize, current: Tick, last: Nanos) -> Self {
         TimingWheel {
             length,
-            levels: Levels::of(size),
+            levels: Levels::new(size),
             last,
             current,
             buckets: Vec::new(),
             taken: Bucket::EMPTY,
-            flushed: Flushed {
+            taken_at: TakenAt {
                 tick: Tick::NEVER,
                 turn: 0,
             },
@@ -300,8 +300,8 @@ impl<T> TimingWheel<T> {
         let first = self.expirations.waiting();
         let tick = first.map_or(Tick::NEVER, |first| first.tick);
         let is_overflow = first.is_some_and(|first| first.is_overflow());
-        let was_flushed = self.flushed.tick == tick && self.taken.len() == 0 && !is_overflow;
-        let turn = if was_flushed { self.flushed.turn } else { 0 };
+        let was_flushed = self.taken_at.tick == tick && self.taken.len() == 0 && !is_overflow;
+        let turn = if was_flushed { self.taken_at.turn } else { 0 };
         let cascade = self
             .expirations
             .cascading()
@@ -429,7 +429,8 @@ impl<T> TimingWheel<T> {
         } else {
             &mut buckets[first.bucket as usize]
         };
-        self.references -= bucket.trim(blocks, BATCH, |reference| !is_live(entries, reference));
+        self.references -=
+            bucket.drop_front_while(blocks, BATCH, |reference| !is_live(entries, reference));
         if !is_taken && bucket.len() == 0 {
             bucket.armed = false;
             expirations.remove(first);
@@ -477,8 +478,10 @@ impl<T> TimingWheel<T> {
         }
         if self.len() == 0 {
             self.buckets = Vec::new();
-            (self.taken, self.blocks) = (Bucket::EMPTY, Slab::new());
-            (self.references, self.expirations) = (0, Expirations::default());
+            self.taken = Bucket::EMPTY;
+            self.blocks = Slab::new();
+            self.references = 0;
+            self.expirations = Expirations::default();
         }
     }
 
@@ -511,7 +514,7 @@ impl<T> TimingWheel<T> {
     /// Returns each armed bucket with its expiration and its part in `taken`.
     pub(super) fn armed(&self) -> impl Iterator<Item = (Expiration, [&Bucket; 2])> {
         self.expirations.iter().map(|expiration| {
-            let is_taken = !expiration.is_overflow() && expiration.tick == self.flushed.tick;
+            let is_taken = !expiration.is_overflow() && expiration.tick == self.taken_at.tick;
             let taken = if is_taken {
                 &self.taken
             } else {
@@ -550,7 +553,8 @@ impl<T> TimingWheel<T> {
     pub(crate) fn assert_invariants(&self, is_filed: impl Fn(&T) -> bool) {
         self.entries.assert_invariants();
         self.blocks.assert_invariants();
-        let (mut references, mut live) = (0, 0);
+        let mut references = 0;
+        let mut live = 0;
         let mut check = |bucket: &Bucket, first: Tick, span: u64| {
             references += bucket.len();
             bucket.assert_invariants(&self.blocks);
@@ -566,7 +570,7 @@ impl<T> TimingWheel<T> {
                 );
             }
         };
-        check(&self.taken, self.flushed.tick, 1);
+        check(&self.taken, self.taken_at.tick, 1);
         let mut armed = 0;
         for Expiration {
             tick,
@@ -574,7 +578,8 @@ impl<T> TimingWheel<T> {
             bucket,
         } in self.expirations.iter()
         {
-            let (bucket, number) = (&self.buckets[bucket as usize], bucket as usize);
+            let number = bucket as usize;
+            let bucket = &self.buckets[number];
             let level = self.levels.level_of(number);
             assert!(bucket.armed, "bucket {number} is queued, and not armed");
             assert!(

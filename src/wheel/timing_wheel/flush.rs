@@ -6,7 +6,7 @@ use crate::wheel::expirations::First;
 use crate::wheel::level::Expiration;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::{Nanos, Tick};
-use crate::wheel::timing_wheel::{BATCH, Flushed, TimingWheel, is_live};
+use crate::wheel::timing_wheel::{BATCH, TakenAt, TimingWheel, is_live};
 use core::mem;
 
 /// The turn for which a wheel is flushed.
@@ -95,7 +95,7 @@ impl<T> TimingWheel<T> {
             // References filed here from now on belong to the next turn.
             self.taken = mem::replace(bucket, Bucket::EMPTY);
             bucket.armed = true;
-            self.flushed = Flushed {
+            self.taken_at = TakenAt {
                 tick,
                 turn: flush.turn,
             };
