@@ -233,20 +233,38 @@ const PAYS: isize = 4;
 
 /// The progress of the sweep, which takes stale references out of the buckets, a few per call.
 ///
-/// The sweep goes over the armed buckets in rounds. A cheap round looks at the front of each
-/// bucket: entries cancelled about in the order of adding leave their references there, and the
-/// fronts of all buckets belong to entries that were added at about the same time, so they share
-/// cache lines. If a cheap round finds little, the next round is thorough: it looks at every
-/// reference.
+/// The sweep goes over the buckets in rounds, and a round goes on in steps: one for each call that
+/// may leave a stale reference behind. A step ends when it has found one, which pays for that call,
+/// or after [`STEP`] looks, because the caller holds a lock. Each of these cases breaks simpler
+/// code; the numbers stand at the lines that deal with them.
 ///
-/// A step that finds nothing has looked at as much as it may, in many buckets if need be. If it
-/// ended at the next bucket, a round could keep pace with the time, and meet the same periodic
-/// timers in one bucket after the other: a reference would stay for each slot.
+/// 1. *Requests are cancelled about in the order of adding.* Their references lie at the fronts of
+///    the buckets, first in, first out. So a *cheap* round looks at the front of each armed bucket
+///    only. These belong to entries that were added at about the same time, and share cache lines
+///    in the slab.
+/// 2. *Live entries lie in front.* 10,000 timers were added before the requests. Each cheap round
+///    looks at 32 of them at most, and moves them to the back: hundreds of rounds would find
+///    nothing. So after a cheap round that finds too little comes a *thorough* one, which looks at
+///    every reference.
+/// 3. *Near buckets come and go.* The million references lie in a far bucket, the sixth in the
+///    heap. Before each step a periodic timer arms a near bucket, and another one is flushed: the
+///    far bucket is the fifth when the sixth is looked at, and the seventh a round later. By places
+///    in the heap, a round may never look at it. So a thorough round goes by the buckets' numbers,
+///    which do not change. It begins with the farthest bucket: stale references stay there the
+///    longest, while those of near buckets go with the next flush anyway.
+/// 4. *A bucket holds one live reference.* A wheel of 512 slots has a timer in each. If a step
+///    ended with each bucket, a round would take 512 steps, and 512 more requests would be
+///    cancelled meanwhile. Worse, with periodic timers the time may go from slot to slot as fast as
+///    the round does, which then meets the same live references in one bucket after the other, and
+///    never a stale one. So a step goes on to the next bucket until it has made 32 looks.
+/// 5. *Most buckets are empty.* A thorough round passes thousands of slots that hold nothing. Each
+///    counts as a look, or one step would pass them all under the lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     /// The bucket that is looked at: the nth that waits, or in a thorough round the nth last.
     nth: usize,
-    /// In a thorough round, how many of its references remain; 0 before the first look.
+    /// In a thorough round, how many of its references remain to be looked at; 0 before the first
+    /// look.
     left: usize,
     is_thorough: bool,
     /// What this round has found, less what its steps have to find.
@@ -265,11 +283,10 @@ impl Sweep {
     ) -> usize {
         self.gain -= PAYS;
         let mut looks = 0;
+        // Over many buckets, if need be (4).
         while looks < STEP {
             let bucket = if self.is_thorough {
-                // Not by the place in the queue: near buckets that come and go move a far one, so
-                // that it is never the one looked at. Beside periodic timers a million references
-                // were left. The farthest first: stale references stay there the longest.
+                // (3)
                 buckets.iter_mut().nth_back(self.nth)
             } else {
                 expirations
@@ -277,6 +294,7 @@ impl Sweep {
                     .map(|first| &mut buckets[first.bucket as usize])
             };
             let Some(bucket) = bucket else {
+                // The round is over. After a cheap one that did not pay comes a thorough one (2).
                 // mutants: only the pace, unless no round is thorough.
                 let is_thorough = !self.is_thorough && self.gain < 0;
                 *self = Sweep {
@@ -296,10 +314,12 @@ impl Sweep {
             let before = bucket.len();
             bucket.take_front(blocks, left.min(STEP - looks), scratch);
             let taken = scratch.len();
-            // An empty bucket is a look as well: otherwise a step could pass thousands.
+            // (5)
             looks += taken.max(1);
             self.left = if self.is_thorough { left - taken } else { 0 };
             self.nth += usize::from(self.left == 0);
+            // The live ones go to the back, where `left` ends before them: otherwise a thorough
+            // round would never leave the bucket.
             let live = scratch.drain(..).filter(&is_live);
             live.for_each(|reference| bucket.push(blocks, reference));
             let found = before - bucket.len();

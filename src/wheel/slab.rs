@@ -1,20 +1,44 @@
 //! The slab: values at places that never move, identified by keys that never alias.
 //!
 //! Values are stored in chunks of `N` places, so growing copies no value, and an empty chunk gives
-//! its memory back. A chunk is in one of these states:
+//! its memory back. A [`Key`] is a place and the generation of that place, which is incremented
+//! when the value is removed. A chunk is in one of these states:
 //! - *filling*: takes the next values, until it is full, or empty while another one has room.
-//! - *open*: at least [`Slab::ROOM`] of its places are vacant. The first open chunk is filled next,
-//!   so that the last ones become empty.
-//! - full, or nearly so: left alone until enough places are vacant, so that a count that oscillates
-//!   around its size does not list it each time.
-//! - *bare*: given back; its record of 32 bytes stays, except at the end of the slab. Bare chunks
-//!   are filled when no other has room.
+//! - full, or nearly so: left alone.
+//! - *open*: at least [`Slab::ROOM`] of its places are vacant.
+//! - *bare*: given back; its record of 32 bytes stays, except at the end of the slab.
 //!
-//! A [`Key`] is a place and the generation of that place, which is incremented when the value is
-//! removed. So a stale key never finds anything again:
-//! - A place whose generations are used up is not used again.
-//! - A bare chunk begins anew with the highest generation of its places. New chunks begin with the
-//!   highest of the chunks whose records have gone.
+//! When the filling chunk is full, the first open chunk is filled next, or else the first bare one,
+//! or else a new one.
+//!
+//! # From filling to bare
+//! Each of these cases breaks simpler code; the numbers stand at the lines that deal with them. `N`
+//! is 256, so `ROOM` is 16.
+//!
+//! 1. *A value comes and goes.* Chunks 0 and 1 are full. A value of chunk 0 goes, another one
+//!    comes, and so on. If a chunk were listed with its first vacant place, each such pair would
+//!    put chunk 0 into the list and take it out again. So a full chunk is listed once 16 places are
+//!    vacant, and 16 values share the cost. At most 15 of 256 places lie idle meanwhile.
+//! 2. *A value comes and goes at the edge of a chunk.* The 257th value is the only one in chunk 1.
+//!    If chunk 1 were given back whenever it is empty, each pair would allocate it again. So an
+//!    empty chunk is kept while it is filled, and no other chunk has room.
+//! 3. *A burst goes.* 20,000 values fill 79 chunks, and all but a few in each chunk go. If the last
+//!    open chunk were filled next, the first ones would keep their few values, and all 79 chunks
+//!    would stay. With the first open chunk, new values gather at the front of the slab. The last
+//!    chunks get none, and each is given back when its few values have gone.
+//! 4. *A key outlives its chunk.* A timer at place 300 had the generation 5. It is cancelled, and
+//!    chunk 1 is given back, with the generations of its places. If the places began with 0 when
+//!    the chunk is filled again, the sixth timer there would have the old key, and a late `cancel`
+//!    would hit a stranger's timer. So the record keeps the highest generation of all 256 places,
+//!    and all begin with it: one number is enough, and no key comes twice.
+//! 5. *The record goes too.* The records of the last chunks are dropped once they are bare. New
+//!    chunks begin with the highest generation of all that were dropped, so (4) holds for them.
+//! 6. *One place is worn out.* A timer is added and cancelled all the time, at one place, as the
+//!    filling chunk uses the place that was vacated last. After 2^31 times, (5) would make every
+//!    new chunk begin with half of its generations used up, and later with nearly none left. So the
+//!    record of such an old chunk stays: 32 bytes, and only its own places are old.
+//! 7. *A place reaches the last generation.* It is retired: counted as used for ever, on no list of
+//!    vacant places. Its chunk never becomes bare, as (4) would retire all of its places.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -34,8 +58,7 @@ const NO_CHUNK: u32 = u32::MAX;
 const NO_SLOT: u16 = u16::MAX;
 /// A place that reaches this generation is not used again.
 const LAST_GENERATION: u32 = u32::MAX;
-/// From this generation on the records of bare chunks stay: one worn-out place must not wear out
-/// all others.
+/// From this generation on the records of bare chunks stay (6).
 const OLD_GENERATION: u32 = 1 << 31;
 
 /// A slab whose chunks have `N` places, a power of two.
@@ -45,7 +68,7 @@ pub(crate) struct Slab<V, const N: usize = PLACES> {
     /// The chunk that is being filled, or `NO_CHUNK`.
     filling: u32,
     len: u32,
-    /// The first generation of new chunks.
+    /// The first generation of new chunks (5).
     generation: u32,
     /// Made at first use: an empty purgatory has very many slabs.
     lists: Option<Box<Lists>>,
@@ -63,7 +86,7 @@ struct Lists {
 struct Chunk<V> {
     /// `N` of them, or none; the first chunk grows to `N`.
     slots: Vec<Slot<V>>,
-    /// The first generation when the chunk is filled again.
+    /// The first generation when the chunk is filled again (4).
     generation: u32,
     vacant: u16,
     used: u16,
@@ -89,7 +112,8 @@ impl<V> Chunk<V> {
 }
 
 impl<V, const N: usize> Slab<V, N> {
-    /// The number of vacant places at which a full chunk is open again.
+    /// The number of vacant places at which a full chunk is open again (1): an eighth of a small
+    /// chunk, and 16 at most.
     const ROOM: u16 = {
         assert!(N.is_power_of_two() && N > 1 && N < NO_SLOT as usize);
         match N as u16 / 8 {
@@ -164,9 +188,11 @@ impl<V, const N: usize> Slab<V, N> {
         let value = slot.value.take_if(|value| wanted(generation, value))?;
         self.len -= 1;
         slot.generation += 1;
+        // Otherwise it is retired (7).
         if slot.generation < LAST_GENERATION {
             slot.tag = u32::from(mem::replace(&mut chunk.vacant, offset as u16));
             chunk.used -= 1;
+            // Each number is reached once on the way down: a chunk is listed once (1).
             if chunk.used == 0 || chunk.used == N as u16 - Self::ROOM {
                 self.emptied_or_opened(id);
             }
@@ -185,30 +211,24 @@ impl<V, const N: usize> Slab<V, N> {
                 self.give_back(id);
             }
         }
-        let filling = self
-            .chunks
-            .get(self.filling as usize)
-            .filter(|chunk| chunk.used == 0);
-        if let Some(Chunk { slots, .. }) = filling {
-            let is_small = slots.len() * size_of::<Slot<V>>() <= SMALL;
-            let is_any_open = self
-                .lists
-                .as_ref()
-                .is_some_and(|lists| !lists.open.is_empty());
-            if is_any_open || self.len == 0 && !is_small {
-                self.give_back(self.filling);
-            }
+        let Some(Chunk { slots, used: 0, .. }) = self.chunks.get(self.filling as usize) else {
+            return;
+        };
+        let is_small = slots.len() * size_of::<Slot<V>>() <= SMALL;
+        let is_any_open = self
+            .lists
+            .as_ref()
+            .is_some_and(|lists| !lists.open.is_empty());
+        // Kept otherwise (2).
+        if is_any_open || self.len == 0 && !is_small {
+            self.give_back(self.filling);
         }
     }
 
     /// Gives the memory of an empty slab back, so that it fills in the same order as a new one. A
     /// chunk with a retired place stays.
     pub(crate) fn give_all_back(&mut self) {
-        if self
-            .chunks
-            .get(self.filling as usize)
-            .is_some_and(|chunk| chunk.used == 0)
-        {
+        if let Some(Chunk { used: 0, .. }) = self.chunks.get(self.filling as usize) {
             self.give_back(self.filling);
         }
     }
@@ -216,7 +236,7 @@ impl<V, const N: usize> Slab<V, N> {
     fn give_back(&mut self, id: u32) {
         let chunk = &mut self.chunks[id as usize];
         let generations = chunk.slots.iter().map(|slot| slot.generation);
-        *chunk = Chunk::bare(generations.fold(0, u32::max));
+        *chunk = Chunk::bare(generations.fold(0, u32::max)); // (4)
         if id == self.filling {
             self.filling = NO_CHUNK;
         }
@@ -238,8 +258,9 @@ impl<V, const N: usize> Slab<V, N> {
         }) = self.chunks.last()
         {
             if !slots.is_empty() || generation >= OLD_GENERATION {
-                break;
+                break; // (6)
             }
+            // (5)
             self.generation = self.generation.max(generation);
             self.chunks.pop();
             let id = self.chunks.len() as u32;
@@ -261,6 +282,8 @@ impl<V, const N: usize> Slab<V, N> {
     fn make_room(&mut self) {
         let filling = self.chunks.get(self.filling as usize);
         if filling.is_none_or(|chunk| chunk.slots.len() == N) {
+            // The first, so that the last ones become empty (3). An open chunk before a bare one,
+            // because it costs no memory.
             let lists = self.lists.as_mut();
             let next = lists.and_then(|it| it.open.pop_first().or_else(|| it.bare.pop_first()));
             self.filling = next.unwrap_or_else(|| {
@@ -276,6 +299,7 @@ impl<V, const N: usize> Slab<V, N> {
             vacant,
             ..
         } = &mut self.chunks[self.filling as usize];
+        // An open chunk has vacant places. A new, a bare, or the small first one gets some.
         if *vacant == NO_SLOT {
             let len = slots.len();
             // The first chunk grows like a vector, because most slabs hold few values.

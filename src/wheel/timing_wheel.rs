@@ -45,6 +45,28 @@ const STALE_ALLOWED: usize = 256;
 pub(crate) type Entries<T> = Slab<Entry<T>>;
 
 /// A single-threaded timer; see the [module](self).
+///
+/// # In steps
+/// A wheel of 8 slots is at tick 42. A slot of level 1 spans 4 ticks, one of level 2 spans 16. A
+/// bucket's slot is its first tick, divided by the span, modulo 8:
+///
+/// ```text
+/// tick                                                   level  slot  ticks       expires
+///   42  A is added for 45: level 0 reaches up to 49        0      5    45            45
+///       B is added for 61: level 1 reaches up to 71        1      7    60 ..  63     57
+///       C is added for 130: level 2 reaches up to 159      2      0   128 .. 143    116
+///       A is extended to 49: only its deadline is written
+///   45  A is not due, and is filed again                   0      1    49            49
+///   49  A expires
+///   57  B cascades, 3 ticks before 60                      0      5    61            61
+///   61  B expires
+///  116  C cascades, 12 ticks before 128                    1      0   128 .. 131    125
+///  125  C cascades, 3 ticks before 128                     0      2   130           130
+///  130  C expires
+/// ```
+///
+/// At 116 level 0 reaches up to 123 only; [`level`](crate::wheel::level) tells why level 1 takes
+/// all of 128 to 143 by then.
 #[derive(Clone, Debug)]
 pub(crate) struct TimingWheel<T> {
     length: TickLength,
@@ -59,7 +81,7 @@ pub(crate) struct TimingWheel<T> {
     buckets: Vec<Bucket>,
     /// The rest of the bucket of level 0 that is being flushed.
     taken: Bucket,
-    /// When `taken` was taken out.
+    /// The tick whose bucket was taken out last, and the turn that did.
     taken_at: TakenAt,
     blocks: Blocks,
     pub(super) entries: Entries<T>,
@@ -300,6 +322,8 @@ impl<T> TimingWheel<T> {
         let first = self.expirations.waiting();
         let tick = first.map_or(Tick::NEVER, |first| first.tick);
         let is_overflow = first.is_some_and(|first| first.is_overflow());
+        // If `taken` is empty, the tick's bucket was armed again after it was taken out: this turn
+        // is through with it. An overflow wheel's bucket with the same tick still belongs to it.
         let was_flushed = self.taken_at.tick == tick && self.taken.len() == 0 && !is_overflow;
         let turn = if was_flushed { self.taken_at.turn } else { 0 };
         let cascade = self
@@ -323,13 +347,14 @@ impl<T> TimingWheel<T> {
     }
 
     /// Puts a reference into the bucket of its tick, if that is armed and in an overflow wheel: no
-    /// clock is read. The entry is not late: that bucket is cascaded before the present tick is
-    /// flushed.
+    /// clock is read. The entry may be due already. It is not late: that bucket is cascaded before
+    /// the present tick is flushed (case 2 of [`flush`]).
     #[inline(always)]
     fn join_overflow(&mut self, reference: Reference, tick: Tick) -> bool {
         if tick.0.saturating_sub(self.current.0) < self.levels.size() as u64 {
             return false;
         }
+        // A bucket that is not armed could be nearer once the time has leapt: `file_at` does that.
         let index = self.levels.bucket_of(tick, self.current);
         match self.buckets.get_mut(index) {
             Some(bucket) if bucket.armed => {
@@ -342,7 +367,8 @@ impl<T> TimingWheel<T> {
     }
 
     /// Files a reference at a known present. Lets the time leap to the present before, if the entry
-    /// is far away and nothing is due.
+    /// is far away and nothing is due. A wheel of 8 slots that was last flushed at tick 0 would
+    /// file tick 1003 in level 4, and cascade it four times, even if the present is 1000.
     #[inline]
     fn file_at(&mut self, reference: Reference, due: Due, present: Nanos) {
         if due.deadline > self.last.max(present) {
@@ -352,6 +378,8 @@ impl<T> TimingWheel<T> {
         if tick.0.saturating_sub(self.current.0) >= self.levels.size() as u64 {
             let First { tick, cascade, .. } = self.first();
             let present = self.length.floor(present);
+            // Not over an armed bucket: that of tick 6 lies in slot 6, which the tick 1006 would
+            // share with it.
             if cascade == Tick::NEVER && tick > present {
                 self.leap(present);
             }

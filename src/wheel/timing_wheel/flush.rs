@@ -1,5 +1,45 @@
 //! The flush: takes a batch of references out of the bucket that comes first. Due entries leave the
 //! wheel, those of an overflow wheel cascade, and all others are filed again.
+//!
+//! # What a turn owes
+//! Entries leave in the order of their ticks. An entry that was due when the turn began leaves in
+//! that turn. A turn ends, whatever its tasks add. Each of these cases breaks simpler code, and the
+//! numbers stand at the lines that deal with them. A tick is 1 long, so a deadline of 7.2 has the
+//! tick 8. The turn begins in tick 7, its `limit`. `present` is read later, under the lock: 7.5,
+//! or 9.1 if the thread has lost its core in between.
+//!
+//! 1. *A task adds itself for now.* The bucket of tick 7 holds 200 entries. A flush moves 128 of
+//!    them, and releases the lock. A task runs, and adds itself without a delay: it is filed under
+//!    7 again. If the bucket were flushed in place, the second flush would find the task behind the
+//!    72 others, run it, and so on: the turn would not end. So the first flush takes the bucket out
+//!    whole, into `taken`. What is filed under 7 from then on lies in the slot's new bucket, which
+//!    is armed. Once `taken` is empty, `taken_at` says that this turn is through with tick 7, and
+//!    the delay queue leaves the new bucket to the next turn.
+//! 2. *An entry is due when it joins a bucket of an overflow wheel.* A wheel of 8 slots is at tick
+//!    0, its bucket for 8 to 11 is armed, and nothing drives it until 7.3. At 7.2 an entry for 7.1
+//!    is added. Its tick is 8, and no clock is read: it joins that bucket. It was due before the
+//!    turn begins at 7.3. So this turn cascades the bucket before it flushes tick 7, and the entry
+//!    is filed under 7. In the other order, the bucket of tick 7 would be taken out already, and
+//!    the entry would be left to the next turn (1). A cascade that begins with tick 9 may wait: its
+//!    deadlines are later than 8, and have not passed in tick 7.
+//! 3. *An extended entry lies under a tick that is over.* A is filed under 5, and extended to 7,
+//!    which only writes its deadline. B is filed under 6. Nothing drives the wheel until 7.3. By
+//!    the present A is due when tick 5 is flushed, and would leave before B. So an entry in a tick
+//!    that is over is compared with the start of that tick: A is not due at 5, is filed under 7,
+//!    and leaves after B.
+//! 4. *The clock goes on after the turn has begun.* A is filed under 7, and extended to 8.5. B has
+//!    the deadline 7.9, and is filed under 8, which this turn does not reach. By the present, 9.1,
+//!    A would leave in this turn, and before B. So an entry in the turn's own tick is compared with
+//!    the end of that tick at the latest.
+//! 5. *A deadline has passed, and its tick is not in the turn.* The cascade of case 2 finds the
+//!    entry for 7.1 while the clock shows 8.1. Filed under its tick 8, or under the present one, it
+//!    would miss this turn. Under 7, its deadline rounded down, it leaves in this turn, and is not
+//!    early, because 7.1 has passed. A of case 4 goes to 8 by the same rule: it became due after
+//!    the turn began, so the next turn is early enough.
+//! 6. *A deadline's tick is over.* The turn begins in tick 9, and finds A under 5, extended to 6.5.
+//!    Rounded down, A would be filed under 6, where it is not due by (3), and under 6 again,
+//!    without an end. Under the present tick, A would leave after an entry of tick 8. A's own tick,
+//!    7, is in the turn anyway, so A is filed there.
 
 use crate::wheel::bucket::{Bucket, Entry, Reference};
 use crate::wheel::expirations::First;
@@ -9,7 +49,7 @@ use crate::wheel::tick::{Nanos, Tick};
 use crate::wheel::timing_wheel::{BATCH, TakenAt, TimingWheel, is_live};
 use core::mem;
 
-/// The turn for which a wheel is flushed.
+/// For which turn, and how far, a wheel is flushed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flush {
     /// The tick in which the turn began: nothing later is flushed.
@@ -70,8 +110,8 @@ impl<T> TimingWheel<T> {
         mut expire: impl FnMut(&mut Self, u32, Nanos) -> bool,
     ) -> bool {
         let First { tick, cascade, .. } = self.first();
-        // A cascade that begins with the next tick goes first: it may hold what was due when it
-        // joined.
+        // Also a cascade that begins with the next tick (2). One that begins later is gone on with
+        // when nothing else is due.
         let is_cascade = tick > flush.limit || cascade.is_by(tick.next());
         let first = if is_cascade {
             self.expirations.cascading()
@@ -79,8 +119,8 @@ impl<T> TimingWheel<T> {
             self.expirations.waiting()
         };
         let Some(first) = first else { return false };
-        // Nothing is armed before `first`. Set as soon as a cascade begins, so that nothing joins
-        // its bucket.
+        // Nothing is armed before `first`. From a cascade's tick on, all of its ticks belong in
+        // lower levels. So nothing joins its bucket between two batches, and the cascade ends.
         self.leap(first.tick);
         if is_cascade {
             self.cascade(first, flush);
@@ -92,7 +132,8 @@ impl<T> TimingWheel<T> {
         }
         let bucket = &mut self.buckets[first.bucket as usize];
         if self.taken.len() == 0 {
-            // References filed here from now on belong to the next turn.
+            // Whole, and armed again at once (1). If nothing is filed here until `taken` is empty,
+            // the bucket is disarmed below.
             self.taken = mem::replace(bucket, Bucket::EMPTY);
             bucket.armed = true;
             self.taken_at = TakenAt {
@@ -106,14 +147,11 @@ impl<T> TimingWheel<T> {
         self.references -= references.len();
         // A separate loop, so that the cache misses of the batch overlap.
         references.retain(|reference| is_live(&self.entries, reference));
-        // An extended entry waits for its new tick, even if that has come, so that entries leave in
-        // the order of their ticks. What becomes due later is left to the next turn.
-        let end = Nanos(self.length.start_of(flush.limit.next()).0 - 1);
-        let is_over = tick < flush.limit;
-        let due = if is_over {
-            self.length.start_of(tick)
+        let due = if tick < flush.limit {
+            self.length.start_of(tick) // (3)
         } else {
-            flush.present.min(end)
+            let end = Nanos(self.length.start_of(flush.limit.next()).0 - 1);
+            flush.present.min(end) // (4)
         };
         for reference in references.drain(..) {
             if !expire(self, reference.index, due) {
@@ -126,12 +164,13 @@ impl<T> TimingWheel<T> {
             bucket.armed = false;
             self.expirations.remove(first);
         }
-        // A program that cancels nothing any more would keep what earlier cancels left.
+        // A program that cancels nothing any more would keep what earlier cancels left: entries
+        // that expire make the stale references the majority.
         self.sweep_if_stale();
         true
     }
 
-    /// Inserts a batch of an overflow bucket's entries again, in lower levels.
+    /// Moves a batch of an overflow bucket's references to lower levels.
     fn cascade(&mut self, from: Expiration, flush: Flush) {
         let mut references = mem::take(&mut self.scratch);
         let bucket = &mut self.buckets[from.bucket as usize];
@@ -150,15 +189,21 @@ impl<T> TimingWheel<T> {
         }
         self.references -= references.len();
         self.counters.cascaded += references.len() as u64;
-        // Whether the low 32 bits of a tick, and the bucket, tell all of it.
+        // A reference holds the low 32 bits of its tick. In a bucket that begins with the tick S
+        // and spans 2^32 ticks or fewer, each value of these bits occurs once: the tick is known,
+        // and no entry is touched, which would cost a cache miss each. With 512 slots, levels 0 to
+        // 4 are such. A bucket of level 5 spans 2^40: S + 5 and S + 2^32 + 5 look the same in it,
+        // so the deadlines decide.
         // mutants: only the pace. A flush corrects what is filed too low.
         let level = self.levels.level_of(from.bucket as usize);
         let low_bits_suffice = self.levels.span_of(level) <= 1 << 32;
-        // An entry that joined a bucket which begins after the turn may be due by now.
+        // Up to this tick a deadline may have passed; a later tick's deadlines have not.
         let next = self.length.floor(flush.present).next();
         for reference in references.drain(..) {
             let ahead = reference.tick.wrapping_sub(from.start.0 as u32);
             let tick = Tick(from.start.0 + u64::from(ahead));
+            // A tick up to the limit is in this turn. One behind it, up to `next`, may hold an
+            // entry that was due when it joined (2): only the deadline tells.
             if low_bits_suffice && (tick <= flush.limit || tick > next) {
                 self.push(reference, tick);
             } else {
@@ -168,23 +213,23 @@ impl<T> TimingWheel<T> {
         self.scratch = references;
     }
 
+    /// Files an entry by its deadline: one that was not due when its bucket was flushed, or whose
+    /// reference does not tell enough.
     fn file_by_deadline(&mut self, reference: Reference, flush: Flush) {
         if !is_live(&self.entries, &reference) {
             return;
         }
         let deadline = self.entries.at(reference.index).deadline();
+        // It never comes, and nobody wakes up for it.
         if deadline > self.last.max(flush.present) {
             return;
         }
         let tick = self.length.ceil(deadline);
-        // A deadline that had passed when the turn began is due in this turn, although the clock
-        // has gone on. A tick that is over is not skipped: entries leave in the order of their
-        // ticks.
         let has_passed = deadline <= flush.present && tick > flush.limit;
         let tick = if has_passed {
-            self.length.floor(deadline)
+            self.length.floor(deadline) // (5)
         } else {
-            tick
+            tick // (6)
         };
         let filing = self.next_filing(reference.index);
         self.push(
@@ -194,5 +239,67 @@ impl<T> TimingWheel<T> {
             },
             tick,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wheel::tick::{Due, TickLength};
+
+    /// The level, the slot, the first tick and the expiration of the bucket of an entry.
+    type Place = (usize, usize, u64, u64);
+
+    fn place_of(wheel: &TimingWheel<char>, name: char) -> Option<Place> {
+        wheel.armed().find_map(|(expiration, [bucket, _])| {
+            let mut entries = wheel.entries_of(bucket);
+            entries.find(|(_, entry)| entry.item == name)?;
+            let number = expiration.bucket as usize;
+            let level = wheel.levels.level_of(number);
+            let slot = number % wheel.size();
+            Some((level, slot, expiration.start.0, expiration.tick.0))
+        })
+    }
+
+    #[test]
+    fn the_wheel_goes_through_time_in_the_steps_on_its_page() {
+        let mut wheel = TimingWheel::new(TickLength::new(1), 8, Tick(42), Nanos::NEVER);
+        for (name, deadline) in [('A', 45), ('B', 61), ('C', 130)] {
+            let due = Due {
+                deadline: Nanos(deadline),
+                tick: Tick(deadline),
+                present: None,
+            };
+            let (key, reference) = wheel.insert(due, name);
+            wheel.file(reference, due, || Nanos(42));
+            if name == 'A' {
+                wheel.extend(key.index, Nanos(49));
+            }
+        }
+        let steps = [
+            (42, 'A', Some((0, 5, 45, 45))),
+            (42, 'B', Some((1, 7, 60, 57))),
+            (42, 'C', Some((2, 0, 128, 116))),
+            (45, 'A', Some((0, 1, 49, 49))),
+            (49, 'A', None),
+            (57, 'B', Some((0, 5, 61, 61))),
+            (61, 'B', None),
+            (116, 'C', Some((1, 0, 128, 125))),
+            (125, 'C', Some((0, 2, 130, 130))),
+            (130, 'C', None),
+        ];
+        for (at, name, place) in steps {
+            assert!(at == 42 || wheel.first().tick == Tick(at), "{at} is next");
+            let flush = Flush {
+                limit: Tick(at),
+                turn: 0,
+                present: Nanos(at),
+                batch: BATCH,
+            };
+            while wheel.flush(flush, |_, entry| assert_eq!(entry.item, name)) {}
+            assert_eq!(place_of(&wheel, name), place, "{name} at {at}");
+            wheel.assert_invariants(|_| true);
+        }
+        assert_eq!(wheel.len(), 0);
     }
 }
