@@ -113,7 +113,9 @@ impl Levels {
             return size | slot(self.step);
         }
         // No lower level reaches the highest bit of the difference; this one does, unless a slot
-        // more has begun. The shift never exceeds 63: the level before reaches all ticks then.
+        // more has begun. With 8 slots, 31 ticks are within level 1 from 0 on, but from 3 on they
+        // end at 34, in its ninth slot. The shift never exceeds 63: the level before reaches all
+        // ticks then.
         let level = (((tick - current) | 2).ilog2() - 1) * self.inverse / PARTS;
         let level = level + u32::from(!reaches(level * self.step));
         (level as usize * size) | slot(level * self.step)

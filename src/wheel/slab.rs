@@ -204,6 +204,7 @@ impl<V, const N: usize> Slab<V, N> {
     #[cold]
     #[inline(never)]
     fn emptied_or_opened(&mut self, id: u32) {
+        // The filling chunk is on no list: it takes values until it is full in any case.
         if id != self.filling {
             if self.chunks[id as usize].used > 0 {
                 self.lists().open.insert(id);
@@ -219,7 +220,7 @@ impl<V, const N: usize> Slab<V, N> {
             .lists
             .as_ref()
             .is_some_and(|lists| !lists.open.is_empty());
-        // Kept otherwise (2).
+        // Kept otherwise (2), but of an empty slab at most a small chunk: there are many slabs.
         if is_any_open || self.len == 0 && !is_small {
             self.give_back(self.filling);
         }
@@ -251,17 +252,11 @@ impl<V, const N: usize> Slab<V, N> {
 
     /// Forgets the records of the last chunks that are bare and not old.
     fn forget_last(&mut self) {
-        while let Some(&Chunk {
-            ref slots,
-            generation,
-            ..
-        }) = self.chunks.last()
-        {
-            if !slots.is_empty() || generation >= OLD_GENERATION {
+        while let Some(last) = self.chunks.last() {
+            if !last.slots.is_empty() || last.generation >= OLD_GENERATION {
                 break; // (6)
             }
-            // (5)
-            self.generation = self.generation.max(generation);
+            self.generation = self.generation.max(last.generation); // (5)
             self.chunks.pop();
             let id = self.chunks.len() as u32;
             if let Some(lists) = &mut self.lists {

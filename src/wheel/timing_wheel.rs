@@ -15,8 +15,7 @@
 //! # The current tick stays open
 //! An entry whose deadline has passed is filed under the present tick, whose bucket may be armed
 //! again after its flush: the entry expires with the next turn, even on a clock that stands still.
-//! A flush takes the references of a bucket of level 0 out whole, so a turn ends whatever its tasks
-//! add.
+//! [`flush`] tells why a turn ends all the same (case 1).
 //!
 //! Invariants, checked by [`TimingWheel::assert_invariants`]:
 //! - every entry whose deadline can come has exactly one live reference;
@@ -516,27 +515,18 @@ impl<T> TimingWheel<T> {
     /// Returns what is to be known of each armed bucket at `now`.
     pub(crate) fn armed_at(&self, now: Nanos) -> impl Iterator<Item = ArmedBucket> {
         let present = self.length.floor(now);
-        self.armed().map(
-            move |(
-                Expiration {
-                    tick,
-                    start,
-                    bucket,
-                },
-                buckets,
-            )| {
-                let level = self.levels.level_of(bucket as usize);
-                let span = self.levels.span_of(level);
-                // The wheel's time may have passed `now`.
-                let ahead = (start.0 / span).saturating_sub(present.0 / span) as usize;
-                ArmedBucket {
-                    level,
-                    slots_ahead: ahead.min(self.levels.size() - 1),
-                    wait: self.length.start_of(tick).since(now),
-                    entries: buckets.iter().map(|bucket| bucket.len()).sum(),
-                }
-            },
-        )
+        self.armed().map(move |(expiration, buckets)| {
+            let level = self.levels.level_of(expiration.bucket as usize);
+            let span = self.levels.span_of(level);
+            // The wheel's time may have passed `now`.
+            let ahead = (expiration.start.0 / span).saturating_sub(present.0 / span) as usize;
+            ArmedBucket {
+                level,
+                slots_ahead: ahead.min(self.levels.size() - 1),
+                wait: self.length.start_of(expiration.tick).since(now),
+                entries: buckets.iter().map(|bucket| bucket.len()).sum(),
+            }
+        })
     }
 
     /// Returns each armed bucket with its expiration and its part in `taken`.

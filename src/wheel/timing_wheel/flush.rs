@@ -231,6 +231,8 @@ impl<T> TimingWheel<T> {
         } else {
             tick // (6)
         };
+        // A new number, because numbers wrap around: another old reference may look live as well,
+        // and must not file the entry a second time.
         let filing = self.next_filing(reference.index);
         self.push(
             Reference {
