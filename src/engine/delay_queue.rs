@@ -180,16 +180,17 @@ impl State {
 impl DelayQueue {
     pub(crate) fn add_shard(&self, source: u64, ordinal: u32) -> ShardId {
         let mut state = self.state.lock();
-        if let Some(slot) = state.free_slots.pop() {
-            let shard = ShardId {
-                source,
-                ordinal,
-                slot,
-            };
+        let free = state.free_slots.pop();
+        let slot = free.unwrap_or(state.shards.len() as u32);
+        let shard = ShardId {
+            source,
+            ordinal,
+            slot,
+        };
+        if free.is_some() {
             state.shards[slot as usize] = shard;
             return shard;
         }
-        let slot = state.shards.len() as u32;
         let never = Offer {
             tick: Tick::NEVER,
             turn: 0,
@@ -197,16 +198,8 @@ impl DelayQueue {
         };
         state.waiting.last.push(never);
         state.cascading.last.push(never);
-        state.shards.push(ShardId {
-            source,
-            ordinal,
-            slot,
-        });
-        ShardId {
-            source,
-            ordinal,
-            slot,
-        }
+        state.shards.push(shard);
+        shard
     }
 
     pub(crate) fn remove_shard(&self, shard: ShardId) {
@@ -217,14 +210,12 @@ impl DelayQueue {
     /// Notes the first bucket of a shard that the caller holds. Wakes the threads that sleep
     /// longer. Returns whether listeners have to be woken.
     pub(crate) fn offer(&self, shard: ShardId, first: First) -> bool {
-        let (
-            First {
-                tick,
-                turn,
-                cascade,
-            },
-            slot,
-        ) = (first, shard.slot);
+        let First {
+            tick,
+            turn,
+            cascade,
+        } = first;
+        let slot = shard.slot;
         let mut state = self.state.lock();
         state.waiting.offer(Offer { tick, turn, slot });
         state.cascading.offer(Offer {
@@ -242,7 +233,8 @@ impl DelayQueue {
 
     /// Wakes the threads that sleep. Returns whether there are listeners.
     fn wake(&self, state: HotMutexGuard<'_, State>) -> bool {
-        let (sleepers, listens) = (state.sleepers, !state.listeners.is_empty());
+        let sleepers = state.sleepers;
+        let listens = !state.listeners.is_empty();
         drop(state);
         if sleepers != 0 {
             self.changed.notify_all();

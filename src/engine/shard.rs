@@ -55,16 +55,14 @@ pub(crate) enum Refusal {
 
 impl TimerContext {
     pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
-        let (delay_queue, pending) = (CachePadded::default(), CachePadded::default());
-        let (panicked, expired) = (AtomicU64::new(0), AtomicU64::new(0));
         TimerContext {
             name,
             time,
-            delay_queue,
+            delay_queue: CachePadded::default(),
             max_pending,
-            pending,
-            panicked,
-            expired,
+            pending: CachePadded::default(),
+            panicked: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
         }
     }
 
@@ -160,8 +158,11 @@ impl<T, X: Extra> Shard<T, X> {
         let id = context.delay_queue.add_shard(source, ordinal);
         let mut state = self.lock();
         state.wheel.restart(wheel);
-        (state.extra, state.context) = (X::default(), Some(Arc::clone(context)));
-        (state.id, state.offered, state.closed) = (Some(id), First::NEVER, false);
+        state.extra = X::default();
+        state.context = Some(Arc::clone(context));
+        state.id = Some(id);
+        state.offered = First::NEVER;
+        state.closed = false;
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -276,22 +277,15 @@ impl<T, X> Shard<T, X> {
         let was_free = state.is_some();
         // The remains of a source that goes are not flushed, but counted as cancelled.
         if let Some(mut state) = state.filter(|state| state.id.is_some()) {
-            let TurnStart {
-                tick: limit,
-                number: turn,
-            } = turn;
             let present = now(&state.context);
             let before = state.wheel.len();
-            flush(
-                &mut state,
-                Flush {
-                    limit,
-                    turn,
-                    present,
-                    batch: BATCH,
-                },
-                &mut expired,
-            );
+            let due = Flush {
+                limit: turn.tick,
+                turn: turn.number,
+                present,
+                batch: BATCH,
+            };
+            flush(&mut state, due, &mut expired);
             // Counted before it is handed over: a running task is always in the count.
             if let Some(context) = &state.context {
                 context

@@ -70,13 +70,12 @@ impl<'a> Turn<'a> {
             .clock
             .as_manual()
             .filter(|clock| clock.is_seeded());
-        let (deferred, tick) = (Vec::new(), start.tick);
         Some(Turn {
             start,
             has_cascaded: false,
             seeded,
-            deferred,
-            tick,
+            deferred: Vec::new(),
+            tick: start.tick,
         })
     }
 

@@ -189,11 +189,9 @@ impl<T> ExactSizeIterator for Batch<'_, T> {}
 
 impl<T> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (left, refused) = (self.tasks.len(), self.refused.len());
-        let mut batch = f.debug_struct("Batch");
-        batch
-            .field("left", &left)
-            .field("refused", &refused)
+        f.debug_struct("Batch")
+            .field("left", &self.tasks.len())
+            .field("refused", &self.refused.len())
             .finish_non_exhaustive()
     }
 }
@@ -336,8 +334,10 @@ impl<T: Send + 'static> Worker<T> {
     ) -> Result<Self, BuildError> {
         BuildError::check_name(name)?;
         let (queue, batches) = mpsc::channel::<Vec<T>>();
-        let (queued, panicked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
-        let (left, counted) = (Arc::clone(&queued), Arc::clone(&panicked));
+        let queued = Arc::new(AtomicUsize::new(0));
+        let left = Arc::clone(&queued);
+        let panicked = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&panicked);
         let run = move || {
             IS_WORKER.with(|is_worker| is_worker.set(true));
             for task in batches.into_iter().flatten() {

@@ -76,8 +76,11 @@ impl<S: Source + 'static> Registered<S> {
         };
         let (number, source) = sources.register(|number| {
             let shards = Shards::new(context, number, count, WHEEL_SIZE);
-            let (tasks, spare) = (Arc::downgrade(&timer.base.closures), Spare::default());
-            make(shards, Closures { tasks, spare })
+            let closures = Closures {
+                tasks: Arc::downgrade(&timer.base.closures),
+                spare: Spare::default(),
+            };
+            make(shards, closures)
         });
         Arc::new(Registered {
             timer,

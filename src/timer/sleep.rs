@@ -307,10 +307,9 @@ impl Drop for Sleep {
 
 impl fmt::Debug for Sleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (deadline, waits) = (self.deadline(), matches!(self.stage, Stage::Added(_)));
         f.debug_struct("Sleep")
-            .field("deadline", &deadline)
-            .field("waiting", &waits)
+            .field("deadline", &self.deadline())
+            .field("waiting", &matches!(self.stage, Stage::Added(_)))
             .finish()
     }
 }

@@ -44,13 +44,12 @@ impl<T: Send + 'static> Tasks<T> {
     ) -> Arc<Self> {
         let make = |number| {
             let shards = Shards::new(&engine.context, number, shards, wheel_size);
-            let (refused, spare) = (AtomicU64::new(0), Spare::default());
             Arc::new(Tasks {
                 shards,
                 executor,
                 on_refused,
-                refused,
-                spare,
+                refused: AtomicU64::new(0),
+                spare: Spare::default(),
             })
         };
         engine.sources.register(make).1

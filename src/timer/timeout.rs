@@ -219,7 +219,9 @@ impl<T: 'static> Timeout<T> {
     /// Calls `change` with the timer's place in the slab and its new deadline. Returns whether the
     /// timer is pending and its shard open.
     fn moved(&self, when: When, change: impl FnOnce(&mut ShardState<T, ()>, u32, Due)) -> bool {
-        let (mut state, key) = (self.shard.lock(), self.key());
+        let mut state = self.shard.lock();
+        // Read under the lock, under which `cancel` changes it.
+        let key = self.key();
         let Some(context) = state.open_context() else {
             return false;
         };
