@@ -168,7 +168,7 @@ fn no_lock_yields_the_processor_but_where_it_is_known() {
         ("yield_now", "sync"),
         ("spin_loop", "engine::shard"),
         // manual_clock: who moves it; no reaper. reaper: who joins it. shard: who flushes and finds
-        // something due. entry: who runs the closure. queue, error: nobody; it makes them `Sync`.
+        // something due. queue, entry, error: nobody; it makes them `Sync`.
         (
             "Mutex<",
             "engine::manual_clock engine::pool engine::reaper engine::shard queue sync \
