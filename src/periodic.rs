@@ -127,7 +127,7 @@ impl Periodic {
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,
     ) -> Result<Series, AddError<Task>> {
-        let clock = timer.base.engine.context.time.clock.clone();
+        let clock = timer.clock().clone();
         let first = self
             .first
             .unwrap_or_else(|| random_below(self.period, &clock));

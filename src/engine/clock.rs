@@ -200,6 +200,11 @@ impl Clock {
     }
 
     #[inline]
+    pub(crate) fn is_manual(&self) -> bool {
+        self.as_manual().is_some()
+    }
+
+    #[inline]
     pub(crate) fn as_manual(&self) -> Option<&ManualClock> {
         let Kind::Manual(clock) = &self.0 else {
             return None;

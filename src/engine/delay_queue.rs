@@ -343,9 +343,7 @@ impl DelayQueue {
                 return false;
             }
             state.sleepers += 1;
-            let due = state
-                .sleep(time)
-                .filter(|_| time.clock.as_manual().is_none());
+            let due = state.sleep(time).filter(|_| !time.clock.is_manual());
             let due = due.map(|due| time.clock.system_time_of(due, LOOK_AGAIN));
             state = self.changed.wait(state, due.into_iter().chain(until).min());
             state.sleepers -= 1;

@@ -34,8 +34,8 @@ thread_local! {
     static HELD_ENTRIES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Advances the clock of a timer. Owned by the timer and by listeners, which do not keep the timer
-/// alive.
+/// What advances the clock of a timer: the context, and the list of the sources that turns flush.
+/// The timer, its reaper and its listeners own it, and the latter two do not keep the timer alive.
 pub(crate) struct Engine {
     pub(crate) context: Arc<TimerContext>,
     pub(crate) sources: Sources,
@@ -143,7 +143,7 @@ impl Engine {
             }
             // In virtual time the shard comes first all the same, so that the ticks keep their
             // order.
-            if !either_in_models(time.clock.as_manual().is_none()) {
+            if !either_in_models(!time.clock.is_manual()) {
                 return Step::Busy;
             }
             busy.push(shard);

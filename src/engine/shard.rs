@@ -26,6 +26,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What the shards of a timer share: its name, its time, its delay queue and its counts. Owns no
+/// shards, so they and futures may keep it after the end of the timer.
 pub(crate) struct TimerContext {
     pub(crate) name: Arc<str>,
     pub(crate) time: Time,

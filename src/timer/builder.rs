@@ -205,8 +205,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
         if !(1..=MAX_SIZE).contains(&wheel_size) {
             return Err(BuildError::WheelSize);
         }
-        let is_manual = clock.as_manual().is_some();
-        let shards = shards.unwrap_or(if is_manual {
+        let shards = shards.unwrap_or(if clock.is_manual() {
             1
         } else {
             2 * parallelism().min(2048)

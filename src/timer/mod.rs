@@ -1,6 +1,6 @@
 //! The timer that users call.
 
-use crate::engine::clock::When;
+use crate::engine::clock::{Clock, When};
 use crate::engine::reaper::{Engine, Reaper};
 use crate::engine::report;
 use crate::engine::shard::{AnyShard, Limit};
@@ -65,8 +65,8 @@ pub struct Timer<T: Send + 'static = Task> {
     tasks: Arc<Tasks<T>>,
 }
 
-/// What the clones share. The reaper refers only to the engine, so it does not keep the timer
-/// alive.
+/// What the clones share, whatever the type of their tasks; the drop of the last one ends the
+/// timer. The reaper refers only to the engine, so it does not keep the timer alive.
 pub(crate) struct Base {
     pub(crate) engine: Arc<Engine>,
     pub(crate) reaper: Option<Reaper>,
@@ -243,13 +243,13 @@ impl<T: Send + 'static> Timer<T> {
     /// tasks have expired: for a loop that has other work. At most 127 tasks more expire, and on a
     /// seeded clock the rest of their tick. The other timers stay due. A `limit` of 0 counts as 1.
     pub fn advance_clock_up_to(&self, timeout: Duration, limit: usize) -> usize {
-        let engine = &self.base.engine;
         // On a manual clock no time passes.
-        let is_manual = engine.context.time.clock.as_manual().is_some();
-        engine.advance_clock(
-            if is_manual { Duration::ZERO } else { timeout },
-            limit.max(1),
-        )
+        let timeout = if self.clock().is_manual() {
+            Duration::ZERO
+        } else {
+            timeout
+        };
+        self.base.engine.advance_clock(timeout, limit.max(1))
     }
 
     /// Returns when to call `advance_clock` next if no timer is added before: the present if a
@@ -266,7 +266,11 @@ impl<T: Send + 'static> Timer<T> {
     /// Returns the present time of the timer's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.base.engine.context.time.clock.now()
+        self.clock().now()
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.base.engine.context.time.clock
     }
 
     /// Returns the name set by [`TimerBuilder::name`](crate::TimerBuilder::name).

@@ -67,7 +67,7 @@ impl<S: Source + 'static> Registered<S> {
         } = &*timer.base.engine;
         // In virtual time no hash decides an order, unless the timer has several shards. In models
         // threads meet in several.
-        let is_manual = context.time.clock.as_manual().is_some() && !cfg!(tickwheel_model);
+        let is_manual = timer.clock().is_manual() && !cfg!(tickwheel_model);
         let is_single = is_manual && timer.tasks.shards.set.len() == 1;
         let count = if is_single {
             1

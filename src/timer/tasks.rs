@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Takes the tasks that an executor refuses.
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// The tasks of a timer.
+/// The source of a timer's own tasks: their shards, and the executor that gets what expires.
 pub(crate) struct Tasks<T: Send + 'static> {
     pub(crate) shards: Shards<T>,
     executor: Box<dyn Executor<T>>,
