@@ -262,11 +262,14 @@ impl DelayQueue {
         Tick(self.reached.load(Ordering::Relaxed))
     }
 
-    /// Returns the next step of a turn that has found these shards `busy`. A turn ends once the
-    /// timer was stopped, so that a shutdown waits for one batch only.
+    /// Returns the next step of a turn. The turn has found these shards `busy`: other threads hold
+    /// their locks.
     ///
     /// A turn flushes earlier ticks as often as they hold something, and its own tick once in each
     /// shard: it ends, whatever its tasks add. After that it `cascades_early`, or ends.
+    ///
+    /// The digits in the body are those of turn 5, which begins at 71.6 ms. A tick is a
+    /// millisecond, so this is the turn of tick 71.
     pub(crate) fn next(
         &self,
         turn: TurnStart,
@@ -274,15 +277,37 @@ impl DelayQueue {
         busy: &[ShardId],
     ) -> TurnAction {
         let mut state = self.state.lock();
+        // Even if something is due: a shutdown waits for one batch only.
         if state.stopped {
             return TurnAction::End;
         }
+        // A busy shard is never named. It still comes first, so the turn would be given the same
+        // shard again and again while its holder waits for a core, and no other shard.
         let cascading = state.cascading.first(busy);
+        // By the tick alone, a task that adds itself again without a delay would keep the turn
+        // from ending:
+        // 1. A shard offers (71, 0). Turn 5 flushes the bucket, and the task runs. What is added
+        //    late is filed under the present tick, so the bucket of tick 71 is armed again.
+        // 2. The shard offers (71, 5): this tick was flushed in turn 5. That is not before
+        //    (71, 5), so it is left to turn 6.
+        // No task adds anything under an earlier tick: (70, 0) may be flushed until it is empty.
         let is_in_turn = |first: &Offer| (first.tick, first.turn) < (turn.tick, turn.number);
         let waiting = state.waiting.first(busy).filter(is_in_turn);
-        // Timers that joined the bucket of the next tick may be due by now.
+        // A cascade must be over before its first tick is flushed. The one that begins with tick 72
+        // is needed in turn 5 as well, because it may hold a timer that is due:
+        // 1. The bucket of the ticks 72 to 75 waits in an overflow wheel. Nothing was flushed since
+        //    tick 60.
+        // 2. At 71.6 ms a thread adds a timer for 71.4 ms. Rounded up, that is tick 72. The bucket
+        //    is armed, so the timer joins it, and no clock is read that would tell that the time is
+        //    up.
+        // 3. In turn 5 the cascade compares the deadline with the clock, and files the timer under
+        //    tick 71.
+        // Without that, the turn could end while a timer is pending that was due when it began.
         let needed = cascading.filter(|first| first.tick <= turn.tick.next());
-        // Of two with the same tick, the cascade comes first: it may hold due timers.
+        // `min_by_key` returns the first of two with the same tick: the cascade. If tick 71 were
+        // flushed before a cascade that begins with it, the shard would offer (71, 5), and the
+        // timers that the cascade files under tick 71 would wait for turn 6. The flush of a shard
+        // that has both chooses in the same way.
         let due = needed
             .into_iter()
             .chain(waiting)
@@ -290,14 +315,22 @@ impl DelayQueue {
         if let Some(first) = due {
             return TurnAction::FlushDue(state.shards[first.slot as usize], first.tick);
         }
-        // Not if the shard's first bucket is that of the turn's own tick, armed again: a flush
-        // takes that bucket first, and with a task that adds itself for now the turn would not end.
+        // Nothing is due any more, but where other threads are at work. A cascade that begins with
+        // tick 96, say, is not needed yet. It is not named if tick 71 of its shard is armed again,
+        // because a flush of that shard takes tick 71 first:
+        // 1. The turn asks for the cascade. The flush takes the task of tick 71, which runs, and
+        //    adds itself without a delay.
+        // 2. Nothing was cascaded, and the next step is 1 again: on a clock that stands still, the
+        //    turn never ends.
+        // The cascade is left to later turns. That of tick 95 needs it, and does it first.
         let comes_first = |offer: &Offer| state.waiting.last[offer.slot as usize].tick > turn.tick;
         match cascading.filter(comes_first) {
             Some(first) if cascades_early => {
                 TurnAction::CascadeEarly(state.shards[first.slot as usize])
             }
             _ if busy.is_empty() => TurnAction::End,
+            // Each busy shard was named to the turn, so it may hold what is due: the turn tries
+            // again once it has slept for a moment.
             _ => TurnAction::WaitForBusy,
         }
     }

@@ -205,7 +205,14 @@ impl Sleep {
         } = &*self.home.context;
         let deadline = self.deadline;
         let now = match self.stage {
-            // Reading the clock would cost a fifth of what a sleep costs that does not end.
+            // The clock was read when the sleep was made, mostly a moment ago. Reading it again
+            // would cost a fifth of what a sleep costs that does not end. Two times are known to
+            // have come: the start, and the tick in which somebody last looked for a turn. That
+            // tick may be an old one, but is never ahead of the clock, so no sleep is early. A
+            // sleep of 5 ms is made at 70 ms, and polled first at 90 ms:
+            // - If a turn was looked for in tick 80, 75 ms have passed: the sleep ends.
+            // - If the last one was in tick 60, the sleep is added for 75 ms. That is earlier than
+            //   whatever the reaper sleeps until, so it wakes up and finds the sleep due.
             Stage::Delayed(start) => start.max(time.tick.start_of(delay_queue.reached())),
             Stage::Until | Stage::Added(_) => time.now(),
         };
@@ -215,13 +222,15 @@ impl Sleep {
         if self.wakes(context.waker()) {
             return Poll::Pending;
         }
+        // Before the lock is taken: see `wakes`.
         let waker = context.waker().clone();
         let due = Due {
             deadline,
             tick: time.tick.ceil(deadline),
             present: Some(now),
         };
-        // Declared last, so released first: a refused waker is dropped without the lock.
+        // Declared after the waker, so released before it: a refused waker is dropped without the
+        // lock.
         let mut state = self.home.shard.lock();
         match state.admit(limit) {
             Ok(()) => {
@@ -234,18 +243,25 @@ impl Sleep {
     }
 
     /// Ends the sleep, whose time is up; with an error if it was never added, and could not be now.
-    /// Every [`MAX_READY`]th that was not added lets other tasks of the thread run first.
     fn ends(&mut self, context: &Context<'_>, limit: Limit) -> Poll<Result<(), SleepError>> {
         if let Stage::Added(_) = self.stage {
             self.cancel();
             return Poll::Ready(Ok(()));
         }
+        // Nothing is added, but a full or closed timer refuses the sleep all the same. Otherwise
+        // chance would decide: of two sleeps of 5 ms, one polled first after 4.9 ms would fail, one
+        // after 5.1 ms would not. And a loop over the ticks of an interval that is an hour late
+        // would get an hour's ticks from a timer that was shut down.
         let state = self.home.shard.lock();
         if let Err(refusal) = state.admit(limit) {
             return Poll::Ready(Err(SleepError::of(refusal)));
         }
         state.release_permits(1);
         drop(state);
+        // A task that loops over such sleeps never waits, and would keep all other tasks from its
+        // thread, among them perhaps the one that advances the timer. So the 64th returns
+        // `Pending`, once: the count goes on at 0, so the next poll of the same sleep is the first
+        // of the next 64. A count that stayed at 64 would let each poll return `Pending`.
         let before = READY.with(|ready| ready.replace((ready.get() + 1) % MAX_READY));
         if before + 1 == MAX_READY {
             context.waker().wake_by_ref();
@@ -262,15 +278,25 @@ impl Sleep {
         };
         match self.home.shard.lock().get(key) {
             Some(former) if !former.will_wake(waker) => {}
+            // The entry is gone if a turn took it out before the sleep was reset, or since the poll
+            // read the clock, or if the timer has ended. The caller adds the sleep anew.
             former => return former.is_some(),
         }
-        // Cloned and dropped without the lock.
+        // The lock is released in between, because the clone and the drop of a waker are user code.
+        // A waker may own a task that waits for another sleep of this shard:
+        // 1. T1 replaces the former waker under the lock, and drops it there.
+        // 2. It was the last owner of its task. The task is dropped, and with it the other sleep.
+        // 3. That sleep cancels its entry: T1 waits for the lock that it holds itself.
         let mut waker = waker.clone();
         let mut state = self.home.shard.lock();
+        // A turn of T2 may have taken the entry out since T1 has looked. T2 wakes the former waker,
+        // whose task may not poll this sleep any more. If T1 returned true, nobody would wake the
+        // present task.
         let Some(former) = state.get_mut(key) else {
             return false;
         };
         mem::swap(former, &mut waker);
+        // The state is released first, then the former waker is dropped.
         true
     }
 
