@@ -394,12 +394,10 @@ impl<K, V, S> KeyedQueue<K, V, S> {
             if let Some(expired) = self.pop() {
                 return Poll::Ready(Some(expired));
             }
-            if !self
-                .waker
-                .as_ref()
-                .is_some_and(|waker| waker.will_wake(context.waker()))
-            {
-                self.waker = Some(context.waker().clone());
+            match &mut self.waker {
+                // Clones nothing if both wake the same task.
+                Some(waker) => waker.clone_from(context.waker()),
+                none => *none = Some(context.waker().clone()),
             }
             let has_come = self.poll_sleep(context).is_ready();
             if self.is_empty() {

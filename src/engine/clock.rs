@@ -195,8 +195,10 @@ impl Clock {
 
     /// Returns a random number: on a manual clock from its seed.
     pub(crate) fn random(&self) -> u64 {
-        self.as_manual()
-            .map_or_else(|| RandomState::new().hash_one(()), ManualClock::random)
+        match self.as_manual() {
+            Some(clock) => clock.random(),
+            None => RandomState::new().hash_one(()),
+        }
     }
 
     #[inline]

@@ -290,7 +290,8 @@ impl DelayQueue {
         //    late is filed under the present tick, so the bucket of tick 71 is armed again.
         // 2. The shard offers (71, 5): this tick was flushed in turn 5. That is not before
         //    (71, 5), so it is left to turn 6.
-        // No task adds anything under an earlier tick: (70, 0) may be flushed until it is empty.
+        // Nor is (71, 6) in turn 5: it was flushed in a turn of another thread, which began later.
+        // No task adds anything under an earlier tick, so (70, 0) is flushed until it is empty.
         let is_in_turn = |first: &Offer| (first.tick, first.turn) < (turn.tick, turn.number);
         let waiting = state.waiting.first(busy).filter(is_in_turn);
         // A cascade must be over before its first tick is flushed. The one that begins with tick 72
@@ -322,12 +323,14 @@ impl DelayQueue {
         //    adds itself without a delay.
         // 2. Nothing was cascaded, and the next step is 1 again: on a clock that stands still, the
         //    turn never ends.
-        // The cascade is left to later turns. That of tick 95 needs it, and does it first.
+        // The cascade is left to later turns: at the latest, that of tick 95 needs it. So are the
+        // cascades of other shards behind it, which are needed later still.
         let comes_first = |offer: &Offer| state.waiting.last[offer.slot as usize].tick > turn.tick;
         match cascading.filter(comes_first) {
             Some(first) if cascades_early => {
                 TurnAction::CascadeEarly(state.shards[first.slot as usize])
             }
+            // No shard was passed over, so nothing of this turn is left.
             _ if busy.is_empty() => TurnAction::End,
             // Each busy shard was named to the turn, so it may hold what is due: the turn tries
             // again once it has slept for a moment.
@@ -352,11 +355,10 @@ impl DelayQueue {
     /// Returns when the first bucket has to be flushed; `None` after a stop.
     pub(crate) fn next_tick(&self) -> Option<Tick> {
         let mut state = self.state.lock();
-        let next = if state.stopped {
-            Tick::NEVER
-        } else {
-            state.next_tick()
-        };
+        if state.stopped {
+            return None;
+        }
+        let next = state.next_tick();
         (next < Tick::NEVER).then_some(next)
     }
 

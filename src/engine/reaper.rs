@@ -12,7 +12,7 @@
 //! overtake it. On a manual clock no shard is passed over, because timers leave in the order of
 //! their ticks.
 
-use crate::engine::delay_queue::{Awaited, ShardId, TurnAction};
+use crate::engine::delay_queue::{Awaited, TurnAction};
 use crate::engine::manual_clock::OnClock;
 use crate::engine::report;
 use crate::engine::shard::{AnyShard, NAP, TimerContext};
@@ -174,17 +174,15 @@ impl Engine {
     /// Removes cancelled timers from the front of the first shard. Does bounded work, and returns
     /// whether there may be more.
     fn trim(&self) -> bool {
-        let Some(ShardId {
-            source, ordinal, ..
-        }) = self.context.delay_queue.first()
-        else {
+        let Some(first) = self.context.delay_queue.first() else {
             return false;
         };
-        let source = self.sources.get(source);
-        let shard = source
-            .as_ref()
-            .and_then(|source| source.shard(ordinal as usize));
-        shard.is_some_and(AnyShard::trim)
+        let Some(source) = self.sources.get(first.source) else {
+            return false;
+        };
+        source
+            .shard(first.ordinal as usize)
+            .is_some_and(AnyShard::trim)
     }
 
     pub(crate) fn next_expiration(&self) -> Option<Instant> {
@@ -255,12 +253,11 @@ impl OnClock for Engine {
 
     fn next(&self) -> Option<Nanos> {
         // Nested deeper, `advance_clock` expires nothing.
-        let tick = if Turn::is_nested_too_deep() {
-            None
-        } else {
-            self.next_tick()
-        };
-        tick.map(|tick| self.context.time.elapsed_at(tick))
+        if Turn::is_nested_too_deep() {
+            return None;
+        }
+        let tick = self.next_tick()?;
+        Some(self.context.time.elapsed_at(tick))
     }
 
     fn advance(&self) {

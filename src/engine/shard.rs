@@ -306,7 +306,8 @@ impl<T, X> Shard<T, X> {
     /// Locks the shard for a look at one chunk of its entries; `None` behind the last chunk. A walk
     /// over all entries calls this for chunk after chunk, so that no lock is held for long.
     pub(crate) fn lock_chunk(&self, chunk: usize) -> Option<ShardGuard<'_, T, X>> {
-        Some(self.lock_by_trying()).filter(|state| chunk < state.wheel.chunks())
+        let state = self.lock_by_trying();
+        (chunk < state.wheel.chunks()).then_some(state)
     }
 
     /// Closes the shard and takes out the pending entries, chunk by chunk.

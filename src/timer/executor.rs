@@ -246,9 +246,11 @@ impl<R> Returns for fn() -> R {
 impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor<T> for F {
     /// Refuses the task of an entry to be added: only a batch can take that.
     fn execute(&self, task: T) -> Result<(), T> {
-        self(task)
-            .into_result()?
-            .map_or(Ok(()), |entry| Err(entry.into_task()))
+        match self(task).into_result()? {
+            None => Ok(()),
+            // There is no batch that could add it.
+            Some(entry) => Err(entry.into_task()),
+        }
     }
 
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
