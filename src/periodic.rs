@@ -336,6 +336,7 @@ impl Series {
             }
         };
         drop(progress);
+        // Without a handle, the thread that is adding the entry moves it (2).
         if let Some(timeout) = timeout {
             self.0.move_entry(&timeout, due);
         }
