@@ -250,8 +250,8 @@ impl Sleep {
         }
         // Nothing is added, but a full or closed timer refuses the sleep all the same. Otherwise
         // chance would decide: of two sleeps of 5 ms, one polled first after 4.9 ms would fail, one
-        // after 5.1 ms would not. And a loop over the ticks of an interval that is an hour late
-        // would get an hour's ticks from a timer that was shut down.
+        // after 5.1 ms would not. And an interval that catches up, an hour late, would yield an
+        // hour's ticks on a timer that was shut down before it tells of the end.
         let state = self.home.shard.lock();
         if let Err(refusal) = state.admit(limit) {
             return Poll::Ready(Err(SleepError::of(refusal)));
@@ -279,7 +279,7 @@ impl Sleep {
         match self.home.shard.lock().get(key) {
             Some(former) if !former.will_wake(waker) => {}
             // The entry is gone if a turn took it out before the sleep was reset, or since the poll
-            // read the clock, or if the timer has ended. The caller adds the sleep anew.
+            // read the clock, or if the timer has ended. The caller adds the sleep anew, if it can.
             former => return former.is_some(),
         }
         // The lock is released in between, because the clone and the drop of a waker are user code.
