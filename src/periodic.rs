@@ -545,7 +545,8 @@ impl SeriesState {
             if self.add_if_open() {
                 return None;
             }
-            // A task that `shutdown` has returned may run before it is due.
+            // The timer was shut down. Whoever runs a task that `shutdown` has returned may do so
+            // before it is due.
             progress = self.progress.lock();
         }
         let Stage::Waiting { due, .. } = progress.stage else {

@@ -307,8 +307,8 @@ impl DelayQueue {
         let needed = cascading.filter(|first| first.tick <= turn.tick.next());
         // `min_by_key` returns the first of two with the same tick: the cascade. If tick 71 were
         // flushed before a cascade that begins with it, the shard would offer (71, 5), and the
-        // timers that the cascade files under tick 71 would wait for turn 6. The flush of a shard
-        // that has both chooses in the same way.
+        // timers that the cascade files under tick 71 would wait for turn 6. If one shard has both,
+        // its flush begins with the cascade, whichever of the two it was named for.
         let due = needed
             .into_iter()
             .chain(waiting)
@@ -323,8 +323,8 @@ impl DelayQueue {
         //    adds itself without a delay.
         // 2. Nothing was cascaded, and the next step is 1 again: on a clock that stands still, the
         //    turn never ends.
-        // The cascade is left to later turns: at the latest, that of tick 95 needs it. So are the
-        // cascades of other shards behind it, which are needed later still.
+        // The cascade is left to later turns: at the latest, that of tick 95 needs it. Cascades of
+        // other shards are left as well, because they begin later and are needed later.
         let comes_first = |offer: &Offer| state.waiting.last[offer.slot as usize].tick > turn.tick;
         match cascading.filter(comes_first) {
             Some(first) if cascades_early => {
@@ -332,8 +332,8 @@ impl DelayQueue {
             }
             // No shard was passed over, so nothing of this turn is left.
             _ if busy.is_empty() => TurnAction::End,
-            // Each busy shard was named to the turn, so it may hold what is due: the turn tries
-            // again once it has slept for a moment.
+            // Each busy shard was named to this turn before it was found busy, so it may hold what
+            // is due: the turn tries again once it has slept for a moment.
             _ => TurnAction::WaitForBusy,
         }
     }

@@ -222,6 +222,11 @@ impl Sleep {
         if self.wakes(context.waker()) {
             return Poll::Pending;
         }
+        // A turn may have taken the entry out since the clock was read above. The time is up then,
+        // and a timer that was filled meanwhile must not refuse a sleep that has waited in it.
+        if matches!(self.stage, Stage::Added(_)) && deadline <= time.now() {
+            return self.ends(context, limit);
+        }
         // Before the lock is taken: see `wakes`.
         let waker = context.waker().clone();
         let due = Due {
@@ -278,8 +283,8 @@ impl Sleep {
         };
         match self.home.shard.lock().get(key) {
             Some(former) if !former.will_wake(waker) => {}
-            // The entry is gone if a turn took it out before the sleep was reset, or since the poll
-            // read the clock, or if the timer has ended. The caller adds the sleep anew, if it can.
+            // The entry is gone: a turn took it out, or the timer has ended. The caller ends the
+            // sleep or adds it anew.
             former => return former.is_some(),
         }
         // The lock is released in between, because the clone and the drop of a waker are user code.

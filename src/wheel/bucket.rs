@@ -246,17 +246,17 @@ const PAYS: isize = 4;
 ///    looks at 32 of them at most, and moves them to the back: hundreds of rounds would find
 ///    nothing. So after a cheap round that finds too little comes a *thorough* one, which looks at
 ///    every reference.
-/// 3. *Near buckets come and go.* The million references lie in a far bucket, the sixth in the
-///    heap. Before each step a periodic timer arms a near bucket, and another one is flushed: the
-///    far bucket is the fifth when the sixth is looked at, and the seventh a round later. By places
-///    in the heap, a round may never look at it. So a thorough round goes by the buckets' numbers,
-///    which do not change. It begins with the farthest bucket: stale references stay there the
+/// 3. *Near buckets come and go.* The million references lie in a far bucket. Between two steps a
+///    periodic timer arms a near bucket, and another one is flushed. Each moves other buckets in
+///    the heap: the far one is the sixth, but the fifth when the round looks at the sixth place. By
+///    places, each round may miss it in that way. So a thorough round goes by the buckets' numbers,
+///    which do not change. It begins with the highest level: stale references stay there the
 ///    longest, while those of near buckets go with the next flush anyway.
 /// 4. *A bucket holds one live reference.* A wheel of 512 slots has a timer in each. If a step
 ///    ended with each bucket, a round would take 512 steps, and 512 more requests would be
-///    cancelled meanwhile. Worse, with periodic timers the time may go from slot to slot as fast as
-///    the round does, which then meets the same live references in one bucket after the other, and
-///    never a stale one. So a step goes on to the next bucket until it has made 32 looks.
+///    cancelled meanwhile. Worse, periodic timers move from bucket to bucket as they run. At the
+///    same pace, a round would meet them in each bucket that it comes to, and never a stale
+///    reference. So a step goes on to the next bucket until it has made 32 looks.
 /// 5. *Most buckets are empty.* A thorough round passes thousands of slots that hold nothing. Each
 ///    counts as a look, or one step would pass them all under the lock.
 #[derive(Clone, Copy, Debug, Default)]

@@ -124,6 +124,33 @@ fn poll_against_wake() {
     });
 }
 
+/// A sleep is polled as it expires, and its place in a full timer is taken.
+///
+/// Fails when a poll that finds its entry gone adds the sleep anew, whatever the time.
+#[test]
+fn poll_against_wake_in_a_full_timer() {
+    explore("poll_against_wake_in_a_full_timer", 2, || {
+        let (builder, clock) = builder();
+        let timer = builder.max_pending(1).build().expect("it can be built");
+        let woken = Arc::new(Woken::default());
+        let mut sleep = timer.sleep(2 * NANO);
+        assert_eq!(poll(&mut sleep, &woken), Poll::Pending);
+        let fill = || {
+            pass(&timer, &clock, 2);
+            assert!(timer.after(9 * NANO, || ()).is_ok(), "there is room");
+        };
+        let (polled, ()) = both(|| poll(&mut sleep, &woken), fill);
+        assert!(
+            matches!(polled, Poll::Pending | Poll::Ready(Ok(()))),
+            "{polled:?}"
+        );
+        if polled.is_pending() {
+            assert_eq!(poll(&mut sleep, &woken), Poll::Ready(Ok(())));
+        }
+        format!("{polled:?}")
+    });
+}
+
 /// A sleep is moved to a later and to an earlier time as it expires: it is ready at the last one,
 /// not before, and its sleeper is woken for it.
 ///

@@ -110,8 +110,8 @@ impl<T> TimingWheel<T> {
         mut expire: impl FnMut(&mut Self, u32, Nanos) -> bool,
     ) -> bool {
         let First { tick, cascade, .. } = self.first();
-        // Also a cascade that begins with the next tick (2). One that begins later is gone on with
-        // when nothing else is due.
+        // A cascade goes before the bucket of `tick` also if it begins with the tick after that one
+        // (2). A cascade that begins later goes on when nothing else is due.
         let is_cascade = tick > flush.limit || cascade.is_by(tick.next());
         let first = if is_cascade {
             self.expirations.cascading()
