@@ -354,6 +354,33 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.index.shrink_to_fit();
     }
 
+    /// Keeps the keys for which `wanted` returns true for the key, its value and its deadline, and
+    /// drops the others. A deadline of `None` is never. Takes time and memory proportional to the
+    /// keys.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{ManualClock, queue::KeyedQueue};
+    /// # let mut calls = KeyedQueue::new(ManualClock::new(), |_| std::future::pending::<()>());
+    /// calls.insert(7, Duration::from_secs(30), "ada");
+    /// calls.insert(8, Duration::from_secs(30), "bob");
+    /// calls.retain(|_, client, _| *client != "ada"); // She has left.
+    /// assert!(!calls.contains(&7) && calls.contains(&8));
+    /// ```
+    pub fn retain(&mut self, mut wanted: impl FnMut(&K, &mut V, Option<Instant>) -> bool) {
+        // Collected first, because the timer changes on the way.
+        let all: Vec<_> = self.timer.iter().map(|(at, _, _)| at).collect();
+        for at in all {
+            let Some(queued) = self.timer.get_mut(at) else {
+                continue;
+            };
+            if !wanted(&queued.key, &mut queued.value, queued.deadline) {
+                // Before the value is dropped, which may panic, nothing is left of it.
+                drop(self.take(at));
+            }
+        }
+    }
+
     /// Drops all keys and values.
     pub fn clear(&mut self) {
         drop(self.drain());

@@ -55,6 +55,7 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// | `get`, `with`, `contains`, `deadline`, `find`, `for_each`, `visit_from` | does not see it |
 /// | `touch`, `touch_if`, `hasten`, `reschedule` | returns false, and changes nothing |
 /// | `cancel`, `cancel_if`, `cancel_all` | takes it: it does not expire |
+/// | `retain` | asks the closure, and takes it unless it is wanted |
 /// | `add` | replaces its task, and returns the former one |
 /// | `entry` | is [`Vacant`](Entry::Vacant), whose `add` replaces the task as well |
 /// | `len`, `is_empty` | counts it |
@@ -477,6 +478,35 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
             }
         }
         None
+    }
+
+    /// Keeps the keys for which `wanted` returns true for the key, its task and its deadline, and
+    /// removes the others. Their tasks do not expire.
+    ///
+    /// Visits each key as [`for_each`](Self::for_each) does, and also a key whose time is up.
+    /// `wanted` runs [under a lock](KeyedTimer), which is held for at most 1024 keys at a time.
+    /// Removed keys and tasks are dropped outside the lock.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::Timer;
+    /// # use tickwheel::keyed::KeyedTimer;
+    /// # let timer = Timer::builder().build()?;
+    /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
+    /// # let minute = Duration::from_secs(60);
+    /// sessions.add("ada", minute, 7)?; // The task is the client's room.
+    /// sessions.add("bob", minute, 8)?;
+    /// sessions.retain(|_, room, _| *room != 7); // Room 7 closes.
+    /// assert!(!sessions.contains("ada") && sessions.contains("bob"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn retain(&self, mut wanted: impl FnMut(&K, &mut T, Option<Instant>) -> bool) {
+        let is_unwanted = |state: &mut KeyState<K, T>, index| {
+            let deadline = state.deadline(index);
+            let Keyed { key, task, .. } = state.at_mut(index);
+            !wanted(key, task, deadline)
+        };
+        self.keys().cancel_if(is_unwanted, drop);
     }
 
     /// Removes all keys and returns them with their tasks, in no particular order. Takes time

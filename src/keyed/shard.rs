@@ -92,23 +92,38 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
         }
     }
 
-    /// Removes all keys, one chunk of a slab at a time, so that no lock is held for long.
+    /// Removes all keys.
     pub(crate) fn cancel_all(&self) -> Vec<(K, T)> {
         let mut all = Vec::new();
+        // The list of all is moved as it grows, in time proportional to it: not under a lock.
+        self.cancel_if(|_, _| true, |cancelled| all.extend(cancelled));
+        all
+    }
+
+    /// Removes the keys for which `is_unwanted` returns true, one chunk of a slab at a time, so
+    /// that no lock is held for long. Hands each chunk's keys to `out` with no lock held.
+    pub(crate) fn cancel_if(
+        &self,
+        mut is_unwanted: impl FnMut(&mut KeyState<K, T>, u32) -> bool,
+        mut out: impl FnMut(Vec<(K, T)>),
+    ) {
         for shard in self.shards.set.iter() {
             for chunk in 0.. {
+                // Declared before the lock, so dropped after it if `is_unwanted` panics.
+                let mut cancelled = Vec::new();
                 let Some(mut state) = shard.lock_chunk(chunk) else {
                     break;
                 };
                 let keys: Vec<_> = state.keys_of(chunk).collect();
-                let cancelled = keys.into_iter().filter_map(|at| state.cancel_key(at.index));
-                let cancelled: Vec<_> = cancelled.collect();
-                // The list of all is moved as it grows, in time proportional to it.
+                for at in keys {
+                    if is_unwanted(&mut state, at.index) {
+                        cancelled.extend(state.cancel_key(at.index));
+                    }
+                }
                 drop(state);
-                all.extend(cancelled);
+                out(cancelled);
             }
         }
-        all
     }
 }
 

@@ -335,3 +335,58 @@ fn a_visit_that_panics_leaves_the_keys_as_they_were() {
     assert_eq!(visits(&fixture), BTreeMap::from([(1, 1)]));
     assert_eq!(fixture.advance(MS), [(1, 11)]);
 }
+
+#[test]
+fn what_is_retained_may_be_changed_and_keeps_its_deadline() {
+    let fixture = Fixture::new();
+    let deadline = |key: u32| fixture.clock.now() + MS * key;
+    (1..=1_000).for_each(|key| _ = fixture.schedule(key, MS * key, 0));
+    fixture.keyed.retain(|key, task, at| {
+        assert_eq!(at, Some(deadline(*key)));
+        *task = *key;
+        key % 100 == 0
+    });
+    let kept: Vec<_> = (1..=10).map(|nth| (nth * 100, nth * 100)).collect();
+    assert_eq!(fixture.timer.len(), kept.len());
+    assert_eq!(fixture.advance(HOUR), kept);
+}
+
+/// Uses its keyed timer when it is dropped.
+struct Leaves(u32, std::sync::OnceLock<KeyedTimer<u32, Leaves>>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        if let Some(keyed) = self.1.get() {
+            assert!(keyed.with(&self.0, |_, _| ()).is_none(), "it is gone");
+        }
+    }
+}
+
+/// Seen to fail: dropped under the lock, also by a panic, the first one waited for its own thread.
+#[test]
+fn what_is_not_retained_is_dropped_under_no_lock() {
+    let (done, dropped) = channel();
+    thread::spawn(move || {
+        let timer = Timer::builder().shards(1).build().expect("in range");
+        let keyed = KeyedTimer::new(&timer, |_: u32, _: Leaves| ());
+        let add = |key| {
+            let task = Leaves(key, keyed.clone().into());
+            assert!(keyed.add(key, HOUR, task).is_ok(), "there is room");
+        };
+        (1..=10).for_each(add);
+        let mut asked = 0;
+        let panics = || {
+            keyed.retain(|_, _, _| {
+                asked += 1;
+                assert!(asked < 5, "which is what the test is about");
+                false
+            });
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert_eq!(keyed.len(), 6, "it takes no others");
+        keyed.retain(|_, _, _| false);
+        done.send(keyed.len()).expect("the test waits");
+    });
+    let left = dropped.recv_timeout(Duration::from_secs(20));
+    assert_eq!(left, Ok(0));
+}

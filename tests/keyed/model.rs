@@ -121,6 +121,7 @@ impl Run {
                 }
             }
             Step::CancelAll => self.cancel_all(),
+            Step::Retain(kept) => self.retain(kept),
             Step::Busy => self.busy.begin(),
             Step::WorkOff => self.work_off(),
         }
@@ -307,6 +308,20 @@ impl Run {
         assert_eq!(all, expected);
     }
 
+    /// Keeps the keys whose bits are set, also those whose time is up.
+    fn retain(&mut self, kept: u8) {
+        let is_kept = |key: u32| kept >> key & 1 == 1;
+        let mut asked = Vec::new();
+        self.keyed.retain(|key, task, _| {
+            asked.push((*key, *task));
+            is_kept(*key)
+        });
+        asked.sort_unstable();
+        let expected = self.model.iter().map(|(key, it)| (*key, it.task));
+        assert!(asked.iter().copied().eq(expected), "{asked:?}");
+        self.model.retain(|key, _| is_kept(*key));
+    }
+
     fn compare(&self) {
         assert_eq!(
             *self.expired.lock().unwrap(),
@@ -397,6 +412,7 @@ pub(crate) enum Step {
     /// To where `next_expiration` says.
     Follow,
     CancelAll,
+    Retain(u8),
     /// The executor queues what it gets from now on.
     Busy,
     WorkOff,
@@ -406,7 +422,7 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let key = u32::arbitrary(g) % KEYS;
         let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
-        match u8::arbitrary(g) % 36 {
+        match u8::arbitrary(g) % 37 {
             0..=7 => Step::Add(key, span, how),
             8..=10 => Step::AddIfAbsent(key, span, how),
             11..=13 => Step::Cancel(key),
@@ -418,6 +434,7 @@ impl Arbitrary for Step {
             31..=32 => Step::Follow,
             33 => Step::CancelAll,
             34 => Step::Busy,
+            35 => Step::Retain(u8::arbitrary(g)),
             _ => Step::WorkOff,
         }
     }

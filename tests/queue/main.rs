@@ -192,12 +192,31 @@ fn a_poll_that_waits_is_woken_by_an_earlier_deadline_and_by_nothing_else() {
     assert_eq!(fixture.woken(), 1);
 }
 
+#[test]
+fn what_is_retained_may_be_changed_and_keeps_its_deadline() {
+    let mut fixture = Fixture::new();
+    let start = fixture.clock.now();
+    for key in 1..=100 {
+        fixture.queue.insert(key, key * MS, 0);
+    }
+    fixture.queue.retain(|key, value, deadline| {
+        assert_eq!(deadline, Some(start + *key * MS));
+        *value = *key;
+        key % 10 == 0
+    });
+    assert_eq!(fixture.queue.len(), 10);
+    fixture.clock.advance(100 * MS);
+    let kept: Vec<_> = (1..=10).map(|nth| nth * 10).collect();
+    assert_eq!(fixture.expired(), kept);
+}
+
 /// Who waits for the end of the queue learns of it.
 #[test]
 fn a_poll_that_waits_is_woken_when_the_queue_becomes_empty() {
-    let empty: [fn(&mut KeyedQueue<u32, ()>); 3] = [
+    let empty: [fn(&mut KeyedQueue<u32, ()>); 4] = [
         |queue| assert!(queue.remove(&1).is_some()),
         |queue| queue.clear(),
+        |queue| queue.retain(|_, (), _| false),
         |queue| match queue.entry(1) {
             Entry::Occupied(entry) => entry.remove(),
             Entry::Vacant(_) => unreachable!("it is there"),

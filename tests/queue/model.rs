@@ -89,6 +89,11 @@ impl Run {
                 self.poll();
                 return self.compare(self.first(), false);
             }
+            Step::Retain(kept) => {
+                let is_kept = |key: u32| kept >> key & 1 == 1;
+                self.fixture.queue.retain(|key, _, _| is_kept(*key));
+                self.model.retain(|key, _| is_kept(*key));
+            }
             Step::Drain => {
                 let drained = self
                     .fixture
@@ -301,6 +306,7 @@ enum Step {
     Change(Change, u32, Span, How),
     Move(Span),
     Poll,
+    Retain(u8),
     Drain,
 }
 
@@ -308,7 +314,7 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let key = u32::arbitrary(g) % KEYS;
         let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
-        match u8::arbitrary(g) % 32 {
+        match u8::arbitrary(g) % 33 {
             0..=7 => Step::Insert(key, span, how),
             8..=10 => Step::InsertIfAbsent(key, span, how),
             11..=13 => Step::Remove(key),
@@ -317,6 +323,7 @@ impl Arbitrary for Step {
             19..=21 => Step::Change(Change::Reschedule, key, span, how),
             22..=25 => Step::Move(span),
             26..=30 => Step::Poll,
+            31 => Step::Retain(u8::arbitrary(g)),
             _ => Step::Drain,
         }
     }
