@@ -180,7 +180,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         match self.entry(key) {
             Entry::Occupied(mut entry) => {
                 entry.reschedule(when);
-                Some(mem::replace(entry.get_mut(), value))
+                Some(entry.replace(value))
             }
             Entry::Vacant(entry) => {
                 entry.insert(when, value);
@@ -602,6 +602,22 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.queued().deadline
+    }
+
+    /// Replaces the value, and returns the former one. The deadline stays.
+    pub fn replace(&mut self, value: V) -> V {
+        mem::replace(self.get_mut(), value)
+    }
+
+    /// Extends the deadline; it never moves to an earlier one.
+    pub fn touch(&mut self, when: impl Into<When>) {
+        let is_wanted = |former, new| is_later(new, former);
+        self.queue.move_to(self.at, when.into(), is_wanted);
+    }
+
+    /// Brings the deadline forward; it never moves to a later one.
+    pub fn hasten(&mut self, when: impl Into<When>) {
+        self.queue.move_to(self.at, when.into(), is_later);
     }
 
     /// Moves the deadline, earlier or later.

@@ -93,6 +93,12 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
 }
 
 impl<K: Eq, T> OccupiedEntry<'_, K, T> {
+    /// Returns a reference to the key that has the task.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.held.see().at(self.index).key
+    }
+
     /// Returns a reference to the task.
     #[must_use]
     pub fn get(&self) -> &T {
@@ -119,6 +125,12 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     pub fn touch(&mut self, when: impl Into<When>) {
         let (due, index) = (self.held.context.time.due(when.into()), self.index);
         self.held.state().extend(index, due);
+    }
+
+    /// Brings the deadline forward; it never moves to a later one.
+    pub fn hasten(&mut self, when: impl Into<When>) {
+        let (due, index) = (self.held.context.time.due(when.into()), self.index);
+        self.held.state().hasten(index, due);
     }
 
     /// Moves the deadline, earlier or later.

@@ -28,7 +28,8 @@ fn an_entry_tells_what_there_is_and_changes_it() {
         Entry::Vacant(vacant) => panic!("{vacant:?}"),
     };
     occupied(&|mut entry| {
-        assert_eq!((*entry.get(), entry.deadline()), (11, Some(now + 10 * MS)));
+        assert_eq!((*entry.key(), *entry.get()), (1, 11));
+        assert_eq!(entry.deadline(), Some(now + 10 * MS));
         *entry.get_mut() += 1;
         assert_eq!(entry.replace(13), 12);
     });
@@ -44,7 +45,13 @@ fn an_entry_tells_what_there_is_and_changes_it() {
         assert_eq!(entry.deadline(), Some(now + 30 * MS));
         entry.reschedule(now + HOUR);
         assert_eq!(entry.deadline(), Some(now + HOUR));
-        entry.reschedule(2 * MS);
+        entry.hasten(2 * MS);
+        entry.hasten(3 * MS);
+        assert_eq!(
+            entry.deadline(),
+            Some(now + 2 * MS),
+            "it never moves to a later one"
+        );
     });
     assert_eq!(
         (fixture.advance(MS), fixture.advance(MS)),

@@ -112,10 +112,21 @@ impl Run {
     fn change(&mut self, change: Change, key: u32, span: Span, how: How) {
         let (when, deadline) = self.when(span, how);
         let queue = &mut self.fixture.queue;
-        let was_there = match change {
-            Change::Touch => queue.touch(&key, when),
-            Change::Hasten => queue.hasten(&key, when),
-            Change::Reschedule => queue.reschedule(&key, when),
+        let was_there = match (change, self.values % 2) {
+            (Change::Touch, 0) => queue.touch(&key, when),
+            (Change::Hasten, 0) => queue.hasten(&key, when),
+            (Change::Reschedule, 0) => queue.reschedule(&key, when),
+            _ => match queue.entry(key) {
+                Entry::Occupied(mut entry) => {
+                    match change {
+                        Change::Touch => entry.touch(when),
+                        Change::Hasten => entry.hasten(when),
+                        Change::Reschedule => entry.reschedule(when),
+                    }
+                    true
+                }
+                Entry::Vacant(_) => false,
+            },
         };
         let expected = self.model.get_mut(&key);
         assert_eq!(was_there, expected.is_some());
