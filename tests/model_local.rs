@@ -69,12 +69,20 @@ impl Arbitrary for Config {
     }
 }
 
+/// What a timer may be moved to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To {
+    Earlier,
+    Later,
+    Any,
+}
+
 /// Timers are chosen by their number, modulo of how many there were, gone ones included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Add(Delta),
     Cancel(usize),
-    Reschedule(usize, Delta),
+    Move(To, usize, Delta),
     Advance(Delta),
     /// To where `next_expiration` says.
     Follow,
@@ -91,7 +99,12 @@ impl Arbitrary for Op {
         match u8::arbitrary(g) % 16 {
             0..=5 => Op::Add(Delta::arbitrary(g)),
             6..=7 => Op::Cancel(nth),
-            8..=10 => Op::Reschedule(nth, Delta::arbitrary(g)),
+            8..=10 => {
+                let to = *g
+                    .choose(&[To::Earlier, To::Later, To::Any])
+                    .expect("not empty");
+                Op::Move(to, nth, Delta::arbitrary(g))
+            }
             11 => Op::Follow,
             12 => Op::Pop(Delta::arbitrary(g)),
             13 if nth == 0 => Op::Clone,
@@ -104,8 +117,8 @@ impl Arbitrary for Op {
             Op::Add(delta) => Box::new(delta.shrink().map(Op::Add)),
             Op::Advance(delta) => Box::new(delta.shrink().map(Op::Advance)),
             Op::Pop(delta) => Box::new(delta.shrink().map(Op::Pop)),
-            Op::Reschedule(nth, delta) => {
-                Box::new(delta.shrink().map(move |delta| Op::Reschedule(nth, delta)))
+            Op::Move(to, nth, delta) => {
+                Box::new(delta.shrink().map(move |delta| Op::Move(to, nth, delta)))
             }
             Op::Cancel(_) | Op::Follow | Op::Clone => quickcheck::empty_shrinker(),
         }
@@ -155,7 +168,7 @@ impl Run {
         match op {
             Op::Add(delta) => self.add(self.tick(delta)),
             Op::Cancel(nth) => self.cancel(nth),
-            Op::Reschedule(nth, delta) => self.reschedule(nth, self.tick(delta)),
+            Op::Move(to, nth, delta) => self.move_to(to, nth, self.tick(delta)),
             Op::Advance(delta) => self.advance(self.tick(delta)),
             Op::Follow => {
                 if let Some(next) = self.real.next_expiration() {
@@ -199,14 +212,23 @@ impl Run {
         timer.pending = false;
     }
 
-    fn reschedule(&mut self, nth: usize, deadline: u64) {
+    fn move_to(&mut self, to: To, nth: usize, deadline: u64) {
         let Some(nth) = self.nth(nth) else { return };
         let timer = &mut self.timers[nth];
-        assert_eq!(
-            self.real.reschedule(timer.key, deadline),
-            timer.pending,
-            "move of {nth}"
-        );
+        let was_pending = match to {
+            To::Earlier => self.real.hasten(timer.key, deadline),
+            To::Later => self.real.touch(timer.key, deadline),
+            To::Any => self.real.reschedule(timer.key, deadline),
+        };
+        assert_eq!(was_pending, timer.pending, "move of {nth}");
+        let is_moved = match to {
+            To::Earlier => deadline.min(END) < timer.deadline,
+            To::Later => deadline.min(END) > timer.deadline,
+            To::Any => true,
+        };
+        if !is_moved {
+            return;
+        }
         let moved = deadline.min(END).max(self.now);
         // What was extended may be filed by its former deadline by now, and stays there.
         let is_filed_later = timer.deadline > moved;

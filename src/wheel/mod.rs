@@ -134,6 +134,25 @@ impl<T> LocalTimer<T> {
         is_pending
     }
 
+    /// Extends the deadline of a task; it never moves to an earlier one. Returns whether the task
+    /// was pending. Costs a single write.
+    pub fn touch(&mut self, key: TimerKey, deadline: u64) -> bool {
+        let is_pending = self.wheel.get(key.0).is_some();
+        if is_pending {
+            self.wheel.extend(key.0.index, self.due(deadline).deadline);
+        }
+        is_pending
+    }
+
+    /// Brings the deadline of a task forward; it never moves to a later one. Returns whether the
+    /// task was pending.
+    pub fn hasten(&mut self, key: TimerKey, deadline: u64) -> bool {
+        match self.deadline(key) {
+            Some(former) => deadline >= former || self.reschedule(key, deadline),
+            None => false,
+        }
+    }
+
     /// Returns a task, if it is pending.
     #[must_use]
     pub fn get(&self, key: TimerKey) -> Option<&T> {
