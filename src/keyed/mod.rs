@@ -6,9 +6,8 @@ use crate::keyed::entry::Held;
 use crate::keyed::shard::{KeyState, Keyed, Keys, OnExpired};
 use crate::table::spread;
 use crate::timer::Timer;
-use crate::timer::entry::{IntoTask, Task, TimerEntry};
+use crate::timer::entry::{IntoTask, Sealed, Task, TimerEntry};
 use crate::timer::error::AddError;
-use crate::timer::executor::Never;
 use crate::timer::registered::Registered;
 use crate::wheel::tick::{Due, Nanos};
 use std::borrow::Borrow;
@@ -97,26 +96,25 @@ pub struct KeyedTimer<K: Hash + Eq + Send + 'static, T: Send + 'static = Task, S
     hasher: S,
 }
 
-/// Converts the result of a keyed timer's closure: nothing, or a key to add with its entry.
+/// Converts the result of a keyed timer's closure: nothing, or a key to add with its entry. The
+/// trait is sealed.
+///
+/// A closure that only panics has to name its result: `|key, task| -> () { panic!() }`.
 #[diagnostic::on_unimplemented(
     message = "a keyed timer's closure returns nothing that it knows: `{Self}`",
-    note = "it returns `()` or `Option<(K, TimerEntry<T>)>`; a semicolon may be missing"
+    note = "it returns `()` or `Option<(K, TimerEntry<T>)>`; a semicolon may be missing",
+    note = "a closure that only panics names its result: `|key, task| -> () {{ panic!() }}`"
 )]
-pub trait IntoKept<K, T> {
+pub trait IntoKept<K, T>: Sealed<Option<(K, TimerEntry<T>)>> {
     /// Returns the key to add and its entry, if there is one.
     fn into_kept(self) -> Option<(K, TimerEntry<T>)>;
 }
 
+impl<K, T> Sealed<Option<(K, TimerEntry<T>)>> for () {}
+
 impl<K, T> IntoKept<K, T> for () {
     fn into_kept(self) -> Option<(K, TimerEntry<T>)> {
         None
-    }
-}
-
-/// For a closure that always panics.
-impl<K, T> IntoKept<K, T> for Never {
-    fn into_kept(self) -> Option<(K, TimerEntry<T>)> {
-        self
     }
 }
 

@@ -174,7 +174,18 @@ impl fmt::Debug for Task {
 /// closure for the default [`Task`].
 ///
 /// The closure takes no arguments and returns nothing. It is `Send` and `'static`, because it runs
-/// later and perhaps on another thread. You need not implement this trait for your own types.
+/// later and perhaps on another thread. The trait is sealed: a `Timer<T>` takes every `T` as it is.
+///
+/// ```compile_fail,E0277
+/// # use tickwheel::{IntoTask, Task};
+/// struct Call(u32);
+///
+/// impl IntoTask<Task> for Call {
+///     fn into_task(self) -> Task {
+///         Task::new(move || println!("call {}", self.0))
+///     }
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a task of a `Timer<{T}>`",
     label = "not a `{T}`, nor a closure that a timer of closures takes",
@@ -187,7 +198,7 @@ impl fmt::Debug for Task {
     note = "the executor fixes the type of task: `Timer::builder().executor(|call: Call| ...)` \
             builds a `Timer<Call>`"
 )]
-pub trait IntoTask<T> {
+pub trait IntoTask<T>: Sealed<T> {
     /// Converts this value into the task.
     fn into_task(self) -> T;
 }
@@ -203,3 +214,13 @@ impl<F: FnOnce() + Send + 'static> IntoTask<Task> for F {
         Task::new(self)
     }
 }
+
+/// Seals a trait that converts into `X`: users cannot name this one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot implement this trait, which tickwheel has sealed",
+    note = "convert your value first, for example by `Task::new` or a `From` of your own"
+)]
+pub trait Sealed<X> {}
+
+impl<T> Sealed<T> for T {}
+impl<F: FnOnce() + Send + 'static> Sealed<Task> for F {}

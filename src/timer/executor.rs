@@ -4,7 +4,7 @@ use crate::engine::reaper::is_reaper;
 use crate::engine::report::catch_panic;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{thread, thread_local};
-use crate::timer::entry::{Task, TimerEntry};
+use crate::timer::entry::{Sealed, Task, TimerEntry};
 use crate::timer::error::BuildError;
 use std::cell::Cell;
 use std::fmt;
@@ -197,15 +197,23 @@ impl<T> fmt::Debug for Batch<'_, T> {
 }
 
 /// Converts what an executor's closure returns: nothing, a result that may refuse the task, or an
-/// entry to be added.
+/// entry to be added. The trait is sealed.
+///
+/// A closure that only panics has to name its result: `|task| -> () { panic!() }`.
 #[diagnostic::on_unimplemented(
     message = "an executor's closure returns nothing that a timer knows: `{Self}`",
-    note = "it returns `()`, `Result<(), T>` or `Option<TimerEntry<T>>`: a semicolon may be missing"
+    note = "it returns `()`, `Result<(), T>` or `Option<TimerEntry<T>>`: a semicolon may be missing",
+    note = "a closure that only panics names its result: `|task| -> () {{ panic!() }}`"
 )]
-pub trait IntoExecuteResult<T> {
+pub trait IntoExecuteResult<T>: Sealed<ExecuteResult<T>> {
     /// Returns the task in `Err` if it was refused.
     fn into_result(self) -> Result<Option<TimerEntry<T>>, T>;
 }
+
+type ExecuteResult<T> = Result<Option<TimerEntry<T>>, T>;
+impl<T> Sealed<ExecuteResult<T>> for () {}
+impl<T> Sealed<ExecuteResult<T>> for Result<(), T> {}
+impl<T> Sealed<ExecuteResult<T>> for Option<TimerEntry<T>> {}
 
 impl<T> IntoExecuteResult<T> for () {
     fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
@@ -223,24 +231,6 @@ impl<T> IntoExecuteResult<T> for Option<TimerEntry<T>> {
     fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
         Ok(self)
     }
-}
-
-/// For a closure that panics.
-impl<T> IntoExecuteResult<T> for Never {
-    fn into_result(self) -> Result<Option<TimerEntry<T>>, T> {
-        self
-    }
-}
-
-/// The type of `!`, which stable Rust names only as a return type.
-pub(crate) type Never = <fn() -> ! as Returns>::Output;
-
-pub trait Returns {
-    type Output;
-}
-
-impl<R> Returns for fn() -> R {
-    type Output = R;
 }
 
 impl<T, R: IntoExecuteResult<T>, F: Fn(T) -> R + Send + Sync + 'static> Executor<T> for F {
