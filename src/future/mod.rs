@@ -20,6 +20,28 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 /// The error of a future under [`Timer::timeout`] that has no output.
+///
+/// The error does not say which limit it belongs to. Where limits nest, name each of them where it
+/// is set:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tickwheel::Timer;
+/// # use tickwheel::future::TimedError;
+/// # pollster::block_on(async {
+/// # let timer = Timer::builder().start()?;
+/// # let connect = std::future::pending::<()>();
+/// # let (short, long) = (Duration::from_millis(1), Duration::from_secs(3600));
+/// let call = async {
+///     let connected = timer.timeout(short, connect).await;
+///     connected.map_err(|error| ("connect", error))
+/// };
+/// let answer = timer.timeout(long, call).await;
+/// let answer = answer.map_err(|error| ("call", error)).and_then(|answer| answer);
+/// assert_eq!(answer, Err(("connect", TimedError::Elapsed)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TimedError {
@@ -49,7 +71,7 @@ impl<T: Send + 'static> Timer<T> {
     }
 
     /// Limits the time of `future`. Returns its output, or [`TimedError::Elapsed`] if it has none
-    /// at `when`; a delay counts from this call.
+    /// at `when`; a delay counts from this call. For limits within limits see [`TimedError`].
     ///
     /// Each poll polls `future` first, so an output that is ready in time is never lost.
     ///
