@@ -202,7 +202,8 @@ impl<T> fmt::Debug for Batch<'_, T> {
 /// A closure that only panics has to name its result: `|task| -> () { panic!() }`.
 #[diagnostic::on_unimplemented(
     message = "an executor's closure returns nothing that a timer knows: `{Self}`",
-    note = "it returns `()`, `Result<(), T>` or `Option<TimerEntry<T>>`: a semicolon may be missing",
+    note = "it returns `()`, `Result<(), T>` or `Option<TimerEntry<T>>`; \
+            a semicolon may be missing",
     note = "a closure that only panics names its result: `|task| -> () {{ panic!() }}`"
 )]
 pub trait IntoExecuteResult<T>: Sealed<ExecuteResult<T>> {
