@@ -233,7 +233,7 @@ pub struct Run<'a> {
 ///    T1 to 60, where it would stay. So each thread looks again after its move: T1 finds 90, and
 ///    moves the entry there. A look follows the last move, whichever thread makes it. No thread
 ///    waits for another.
-/// 2. *A reset finds no handle.* T1 adds the entry for 30, and T2 decides on 60 before T1 has kept
+/// 2. *A call finds no handle.* T1 adds the entry for 30, and T2 decides on 60 before T1 has kept
 ///    the handle. T2 has nothing to move. So T1 compares 30 with what is decided, and moves the
 ///    entry.
 /// 3. *The entry expires before it is moved.* The entry expires at 30, and its task waits in the
@@ -245,7 +245,7 @@ pub struct Run<'a> {
 ///    one would be counted from it. So `due` is changed before the move.
 /// 5. *A run overtakes its handle.* T1 adds an entry. Before T1 keeps the handle, the entry expires
 ///    on T2, the run ends, and T2 adds the next entry and keeps its handle. If T1 replaced it, no
-///    `cancel` and no `reset` would reach the next run. So entries have numbers.
+///    `cancel` and no `reschedule` would reach the next run. So entries have numbers.
 /// 6. *The series ends while an entry is added.* `cancel` finds no handle, and the entry would stay
 ///    in the timer. So the thread that has added it cancels it.
 struct SeriesState {
@@ -254,7 +254,7 @@ struct SeriesState {
     /// Where runs are added. Weak, because a run must not own the timer: the timer could end in a
     /// run.
     tasks: Weak<Tasks<Task>>,
-    /// Hot: the reaper locks it for each run, and callers may reset a series all the time.
+    /// Hot: the reaper locks it for each run, and callers may move a series all the time.
     progress: HotMutex<Progress>,
 }
 
@@ -274,10 +274,9 @@ struct Progress {
 ///
 /// | | waiting | running | ended |
 /// |---|---|---|---|
-/// | `reset` | decides, and moves the entry | chooses | false |
+/// | `reschedule`, `touch` | decides, and moves the entry | chooses | false |
 /// | the task of the entry | runs if it is `due`, and is added again otherwise | | nothing |
 /// | the end of a run | | waits for what was chosen, or follows the options | nothing |
-/// | `Run::reschedule` | | chooses | nothing |
 /// | `cancel` | ends, and cancels the entry | ends | false |
 ///
 /// A run that may overlap ends the stage `Running` before its task is called.
@@ -290,10 +289,42 @@ enum Stage {
         timeout: Option<Timeout>,
     },
     Running {
-        /// The next deadline, if the run or a reset has chosen one.
-        chosen: Option<Option<Instant>>,
+        next: Next,
     },
     Ended(End),
+}
+
+/// When the next run is due; `None` is never.
+#[derive(Clone, Copy)]
+enum Next {
+    /// As the options say, once this run has ended.
+    ByOptions,
+    /// As the options say, but not before this.
+    NotBefore(Option<Instant>),
+    At(Option<Instant>),
+}
+
+impl Next {
+    fn extended(self, due: Option<Instant>) -> Next {
+        match self {
+            Next::ByOptions => Next::NotBefore(due),
+            Next::NotBefore(former) => Next::NotBefore(later(former, due)),
+            Next::At(former) => Next::At(later(former, due)),
+        }
+    }
+
+    fn due(self, by_options: impl FnOnce() -> Option<Instant>) -> Option<Instant> {
+        match self {
+            Next::ByOptions => by_options(),
+            Next::NotBefore(due) => later(by_options(), due),
+            Next::At(due) => due,
+        }
+    }
+}
+
+/// `None` is never.
+fn later(due: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    Some(due?.max(other?))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -311,36 +342,26 @@ impl Series {
     }
 
     /// Moves the next run, earlier or later; later periods are counted from that run. Returns
-    /// whether the series goes on. A series that is reset at each sign of life runs only after a
+    /// whether the series goes on. A series that is moved at each sign of life runs only after a
     /// silence.
     ///
-    /// Several threads may reset a series at once: the last call counts. A run that waits in the
+    /// Several threads may move a series at once: the last call counts. A run that waits in the
     /// executor has not begun, and is added to the timer again; a full timer [ends the
     /// series](Periodic::start) then. During a run, this sets when the run after it is due. The
     /// [jitter](Periodic::jitter) applies as to any other run.
-    pub fn reset(&self, when: impl Into<When>) -> bool {
-        let due = self.0.clock.deadline_of(when.into());
-        let mut progress = self.0.progress.lock();
-        let timeout = match &mut progress.stage {
-            Stage::Ended(_) => return false,
-            Stage::Running { chosen } => {
-                *chosen = Some(due);
-                return true;
-            }
-            Stage::Waiting {
-                due: decided,
-                timeout,
-            } => {
-                *decided = due; // Before the move (4).
-                timeout.as_ref().map(Timeout::duplicate)
-            }
-        };
-        drop(progress);
-        // Without a handle, the thread that is adding the entry moves it (2).
-        if let Some(timeout) = timeout {
-            self.0.move_entry(&timeout, due);
-        }
-        true
+    ///
+    /// [`Run::reschedule`] does the same from inside a run.
+    pub fn reschedule(&self, when: impl Into<When>) -> bool {
+        self.0.decide(when.into(), |_, due| Next::At(due))
+    }
+
+    /// Moves the next run as [`reschedule`](Self::reschedule) does, but never earlier. Returns
+    /// whether the series goes on.
+    ///
+    /// During a run, this sets a lower limit: the run after it is due then, or when it would have
+    /// been due, whichever is later.
+    pub fn touch(&self, when: impl Into<When>) -> bool {
+        self.0.decide(when.into(), Next::extended)
     }
 
     /// Returns whether the series was cancelled; false if it has ended in another way.
@@ -369,10 +390,8 @@ impl Run<'_> {
         self.number
     }
 
-    /// Sets when the next run is due, instead of the series' options: a task that tries again can
-    /// choose its delays. The last call counts. A delay is counted from this call, plus the jitter;
-    /// later periods are counted from that run. Has no effect if runs
-    /// [overlap](Periodic::overlapping).
+    /// Moves the next run as [`Series::reschedule`] does: a task that tries again can choose its
+    /// delays. A delay is counted from this call. Returns whether the series goes on.
     ///
     /// ```
     /// use std::time::Duration;
@@ -385,26 +404,19 @@ impl Run<'_> {
     ///     match run.number() {
     ///         7 => run.cancel(), // It has worked.
     ///         number => run.reschedule(Duration::from_secs(1 << number)),
-    ///     }
+    ///     };
     /// })?;
     /// clock.run_for(Duration::from_secs(1 + 127));
     /// assert_eq!(tries.runs(), 8);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reschedule(&self, when: impl Into<When>) {
-        let due = self.series.clock.deadline_of(when.into());
-        // A run that may overlap has left the stage `Running`, but the next run may be in it.
-        if self.series.periodic.overlaps {
-            return;
-        }
-        if let Stage::Running { chosen } = &mut self.series.progress.lock().stage {
-            *chosen = Some(due);
-        }
+    pub fn reschedule(&self, when: impl Into<When>) -> bool {
+        self.series.decide(when.into(), |_, due| Next::At(due))
     }
 
-    /// Ends the series; this run is the last.
-    pub fn cancel(&self) {
-        self.series.end(End::Cancelled);
+    /// Ends the series as [`Series::cancel`] does: no further run begins.
+    pub fn cancel(&self) -> bool {
+        self.series.end(End::Cancelled)
     }
 }
 
@@ -434,15 +446,45 @@ impl SeriesState {
         true
     }
 
+    /// Decides anew when the next run is due. Returns false if the series has ended.
+    fn decide(&self, when: When, decision: impl FnOnce(Next, Option<Instant>) -> Next) -> bool {
+        let due = self.clock.deadline_of(when);
+        let mut progress = self.progress.lock();
+        let (due, timeout) = match &mut progress.stage {
+            Stage::Ended(_) => return false,
+            Stage::Running { next } => {
+                *next = decision(*next, due);
+                return true;
+            }
+            Stage::Waiting {
+                due: decided,
+                timeout,
+            } => {
+                let former = *decided;
+                *decided = decision(Next::At(former), due).due(|| former); // Before the move (4).
+                if *decided == former {
+                    return true; // The jitter stays as well.
+                }
+                (*decided, timeout.as_ref().map(Timeout::duplicate))
+            }
+        };
+        drop(progress);
+        // Without a handle, the thread that is adding the entry moves it (2).
+        if let Some(timeout) = timeout {
+            self.move_entry(&timeout, due);
+        }
+        true
+    }
+
     /// Decides when the run after `run` is due, which began at `began`, and adds it to the timer,
     /// unless the series has ended.
     fn schedule(&self, run: &Run<'_>, began: Instant) {
         let now = self.clock.now();
         let mut progress = self.progress.lock();
-        let Stage::Running { chosen } = progress.stage else {
+        let Stage::Running { next } = progress.stage else {
             return;
         };
-        let due = chosen.unwrap_or_else(|| self.periodic.after(run.due, began, now));
+        let due = next.due(|| self.periodic.after(run.due, began, now));
         progress.wait_until(due);
         drop(progress);
         self.add_if_open();
@@ -558,7 +600,8 @@ impl SeriesState {
             number: progress.number,
         };
         progress.number += 1;
-        progress.stage = Stage::Running { chosen: None };
+        let next = Next::ByOptions;
+        progress.stage = Stage::Running { next };
         Some(run)
     }
 }

@@ -179,8 +179,8 @@ fn two_resets_against_run() {
         let begun = timer.now();
         let (series, times) = start_timed(&timer, &clock);
         let reset = |nanos: u32| {
-            assert!(series.0.reset(When::Never));
-            assert!(series.0.reset(begun + nanos * NANO));
+            assert!(series.0.reschedule(When::Never));
+            assert!(series.0.reschedule(begun + nanos * NANO));
         };
         all(
             || reset(5),
@@ -229,7 +229,7 @@ fn two_resets_against_cancel() {
         let (timer, clock) = by_hand();
         let begun = timer.now();
         let (series, times) = start_timed(&timer, &clock);
-        let reset = |nanos: u32| series.0.reset(begun + nanos * NANO);
+        let reset = |nanos: u32| series.0.reschedule(begun + nanos * NANO);
         let ((one, other, _), runs) = both(
             || {
                 all(

@@ -178,13 +178,14 @@ fn the_first_run_may_have_a_delay_of_its_own() {
     );
 }
 
+/// Seen to fail: where runs overlap, the next run was not moved.
 #[test]
 fn a_run_may_choose_when_the_next_one_is_due() {
-    for (periodic, then) in [
-        (Periodic::every(10 * MS), 40),
-        (Periodic::every(10 * MS).missed_tick(MissedTick::Delay), 40),
-        (Periodic::with_delay(10 * MS), 40),
-        (Periodic::every(10 * MS).overlapping(), 30),
+    for periodic in [
+        Periodic::every(10 * MS),
+        Periodic::every(10 * MS).missed_tick(MissedTick::Delay),
+        Periodic::with_delay(10 * MS),
+        Periodic::every(10 * MS).overlapping(),
     ] {
         let fixture = Fixture::new();
         let (sender, ran) = channel();
@@ -194,19 +195,16 @@ fn a_run_may_choose_when_the_next_one_is_due() {
             match run.number() {
                 0 => {
                     run.reschedule(When::Never);
-                    run.reschedule(7 * MS);
+                    run.reschedule(7 * MS)
                 }
                 1 => run.reschedule(start + 30 * MS),
                 4 => run.reschedule(When::Never),
-                _ => {}
-            }
+                _ => true,
+            };
         });
         fixture.clock.run_for(200 * MS);
         let ran: Vec<_> = ran.try_iter().collect();
-        match then {
-            40 => assert_eq!(ran, [10, 17, 30, 40, 50], "{periodic:?}"),
-            _ => assert!(ran.iter().eq(&(1..=20).map(|n| 10 * n).collect::<Vec<_>>())),
-        }
+        assert_eq!(ran, [10, 17, 30, 40, 50], "{periodic:?}");
         assert!(
             series.unwrap().cancel(),
             "one that never runs again has not ended"

@@ -85,14 +85,17 @@ fn when(delay: Delay) -> When {
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
-    Reset(Delay),
     Reschedule(Delay),
+    Touch(Delay),
+    /// Not by the handle: by the run.
+    RescheduleByRun(Delay),
     Cancel,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Reset(Delay),
+    Reschedule(Delay),
+    Touch(Delay),
     Cancel,
     Advance(u32),
     /// Runs what waits in the executor; a run takes so long, and then acts.
@@ -104,14 +107,16 @@ impl Arbitrary for Step {
         let ms = u32::arbitrary(random) % 12;
         match u32::arbitrary(random) % 40 {
             0 => Step::Cancel,
-            1..13 => Step::Reset(delay(random)),
+            1..8 => Step::Reschedule(delay(random)),
+            8..13 => Step::Touch(delay(random)),
             13..27 => Step::Advance(ms),
             _ => {
                 let acts = u32::arbitrary(random) % 3;
                 let act = |_| match u32::arbitrary(random) % 20 {
                     0 => Act::Cancel,
-                    1..10 => Act::Reset(delay(random)),
-                    _ => Act::Reschedule(delay(random)),
+                    1..6 => Act::Reschedule(delay(random)),
+                    6..13 => Act::Touch(delay(random)),
+                    _ => Act::RescheduleByRun(delay(random)),
                 };
                 Step::Execute(ms / 3, (0..acts).map(act).collect())
             }
@@ -130,8 +135,14 @@ enum Next {
     },
     Runs {
         chosen: Option<Option<u32>>,
+        /// A lower limit.
+        touched: Option<u32>,
     },
     Cancelled,
+}
+
+fn later(due: Option<u32>, other: Option<u32>) -> Option<u32> {
+    Some(due?.max(other?))
 }
 
 struct Naive {
@@ -154,11 +165,22 @@ impl Naive {
         match (act, &mut self.next) {
             (_, Next::Cancelled) => {}
             (Act::Cancel, next) => *next = Next::Cancelled,
-            (Act::Reset(delay), Next::Waits { due, .. }) => *due = deadline(delay),
-            (Act::Reset(delay) | Act::Reschedule(delay), Next::Runs { chosen }) => {
-                *chosen = Some(deadline(delay));
+            (Act::Touch(delay), Next::Waits { due, .. }) => {
+                *due = later(*due, deadline(delay));
             }
-            (Act::Reschedule(_), Next::Waits { .. }) => {}
+            (Act::Touch(delay), Next::Runs { touched, .. }) => {
+                *touched = later(*touched, deadline(delay));
+            }
+            (Act::Reschedule(delay) | Act::RescheduleByRun(delay), Next::Waits { due, .. }) => {
+                *due = deadline(delay);
+            }
+            (
+                Act::Reschedule(delay) | Act::RescheduleByRun(delay),
+                Next::Runs { chosen, touched },
+            ) => {
+                *chosen = Some(deadline(delay));
+                *touched = Some(0);
+            }
         }
     }
 
@@ -196,13 +218,16 @@ impl Naive {
         if self.options.overlaps {
             self.wait(Some(self.options.after(due, began, began)));
         } else {
-            self.next = Next::Runs { chosen: None };
+            self.next = Next::Runs {
+                chosen: None,
+                touched: Some(0),
+            };
         }
         self.now += takes;
         acts.iter().for_each(|act| self.act(*act));
-        if let Next::Runs { chosen } = self.next {
+        if let Next::Runs { chosen, touched } = self.next {
             let after = Some(self.options.after(due, began, self.now));
-            self.wait(chosen.unwrap_or(after));
+            self.wait(later(chosen.unwrap_or(after), touched));
         }
     }
 }
@@ -242,10 +267,11 @@ impl Real {
                 clock.advance(takes * MS);
                 for act in acts {
                     match act {
-                        Act::Reset(delay) => _ = own.get().unwrap().reset(when(delay)),
-                        Act::Reschedule(delay) => run.reschedule(when(delay)),
+                        Act::Reschedule(delay) => own.get().unwrap().reschedule(when(delay)),
+                        Act::Touch(delay) => own.get().unwrap().touch(when(delay)),
+                        Act::RescheduleByRun(delay) => run.reschedule(when(delay)),
                         Act::Cancel => run.cancel(),
-                    }
+                    };
                 }
             }
         };
@@ -307,10 +333,15 @@ fn a_series_does_what_the_model_says_after_every_step() {
         let mut waiting = Vec::new();
         for step in steps {
             match step {
-                Step::Reset(delay) => {
+                Step::Reschedule(delay) => {
                     let goes_on = !matches!(naive.next, Next::Cancelled);
-                    assert_eq!(real.series.reset(when(delay)), goes_on);
-                    naive.act(Act::Reset(delay));
+                    assert_eq!(real.series.reschedule(when(delay)), goes_on);
+                    naive.act(Act::Reschedule(delay));
+                }
+                Step::Touch(delay) => {
+                    let goes_on = !matches!(naive.next, Next::Cancelled);
+                    assert_eq!(real.series.touch(when(delay)), goes_on);
+                    naive.act(Act::Touch(delay));
                 }
                 Step::Cancel => {
                     let goes_on = !matches!(naive.next, Next::Cancelled);

@@ -58,7 +58,7 @@ fn a_run_that_begins_inside_the_reset_takes_the_new_deadline() {
     let timer = fixture.timer.clone();
     let advances = move || assert_eq!(timer.advance_clock(Duration::ZERO), 1);
     let _listener = once_woken(&fixture.timer, advances);
-    assert!(series.reset(Duration::ZERO));
+    assert!(series.reschedule(Duration::ZERO));
     assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(10, 10)]);
     fixture.clock.run_for(250 * MS);
     assert_eq!(
@@ -74,8 +74,8 @@ fn the_inner_one_of_two_nested_resets_counts() {
         let fixture = Fixture::new();
         let (series, runs) = fixture.start(Periodic::every(100 * MS), Duration::ZERO);
         let inner = series.clone();
-        let _listener = once_woken(&fixture.timer, move || assert!(inner.reset(last * MS)));
-        assert!(series.reset(10 * MS));
+        let _listener = once_woken(&fixture.timer, move || assert!(inner.reschedule(last * MS)));
+        assert!(series.reschedule(10 * MS));
         fixture.clock.run_for(350 * MS);
         let runs = runs.try_iter().map(|(due, ran)| {
             assert_eq!(due, ran);
@@ -92,11 +92,13 @@ fn a_reset_inside_a_reset_pauses_a_series() {
     let fixture = Fixture::new();
     let (series, runs) = fixture.start(Periodic::every(100 * MS), Duration::ZERO);
     let inner = series.clone();
-    let _listener = once_woken(&fixture.timer, move || assert!(inner.reset(When::Never)));
-    assert!(series.reset(10 * MS));
+    let _listener = once_woken(&fixture.timer, move || {
+        assert!(inner.reschedule(When::Never))
+    });
+    assert!(series.reschedule(10 * MS));
     fixture.clock.run_for(Duration::from_secs(10));
     assert_eq!((runs.try_iter().count(), fixture.timer.len()), (0, 1));
-    assert!(series.reset(MS));
+    assert!(series.reschedule(MS));
     fixture.clock.run_for(101 * MS);
     assert_eq!(runs.try_iter().count(), 2);
 }
@@ -106,17 +108,17 @@ fn a_reset_inside_a_reset_pauses_a_series() {
 fn a_run_that_waits_in_the_executor_is_moved_as_well() {
     let (fixture, tasks, series) = handed(|builder| builder);
     fixture.advance(10 * MS);
-    assert!(series.series.reset(When::Never));
+    assert!(series.series.reschedule(When::Never));
     execute(&tasks);
     assert_eq!(
         (series.runs(), fixture.timer.len()),
         (vec![], 1),
         "it is in the timer again"
     );
-    assert!(series.series.reset(5 * MS));
+    assert!(series.series.reschedule(5 * MS));
     fixture.advance(5 * MS);
     fixture.advance(MS);
-    assert!(series.series.reset(3 * MS));
+    assert!(series.series.reschedule(3 * MS));
     fixture.advance(3 * MS);
     execute(&tasks);
     assert_eq!(
@@ -136,9 +138,9 @@ fn a_moved_run_that_finds_the_timer_full_is_not_added_again() {
     let (fixture, tasks, series) = handed(|builder| builder.max_pending(1));
     fixture.advance(10 * MS);
     fixture.timer.after(MS, || ()).unwrap();
-    assert!(series.series.reset(10 * MS));
+    assert!(series.series.reschedule(10 * MS));
     execute(&tasks);
-    assert!(!series.series.reset(MS) && !series.series.is_cancelled());
+    assert!(!series.series.reschedule(MS) && !series.series.is_cancelled());
     assert_eq!((series.runs(), fixture.timer.len()), (vec![], 1));
 }
 
@@ -149,7 +151,7 @@ fn a_run_that_shutdown_has_returned_runs_before_it_is_due() {
         let fixture = Fixture::new();
         let (series, runs) = fixture.start(Periodic::every(100 * MS), Duration::ZERO);
         fixture.advance(MS);
-        assert!(series.reset(50 * MS));
+        assert!(series.reschedule(50 * MS));
         let entries = fixture.timer.shutdown();
         let kept = (!is_dropped).then_some(fixture.timer);
         entries
@@ -157,7 +159,7 @@ fn a_run_that_shutdown_has_returned_runs_before_it_is_due() {
             .map(TimerEntry::into_task)
             .for_each(Task::run);
         assert_eq!(runs.try_iter().collect::<Vec<_>>(), [(51, 1)]);
-        assert!(!series.reset(MS), "it has ended");
+        assert!(!series.reschedule(MS), "it has ended");
         drop(kept);
     }
 }
@@ -170,7 +172,7 @@ fn a_run_that_is_reset_has_its_jitter() {
     let all: Vec<_> = (0..100)
         .map(|_| fixture.start(reports, Duration::ZERO))
         .collect();
-    assert!(all.iter().all(|(series, _)| series.reset(20 * MS)));
+    assert!(all.iter().all(|(series, _)| series.reschedule(20 * MS)));
     (0..100).for_each(|_| fixture.advance(MS));
     let late = all.iter().map(|(_, runs)| {
         let (due, ran) = runs.try_recv().expect("one that is reset runs");
@@ -192,7 +194,7 @@ fn a_series_that_is_reset_runs_after_a_silence() {
     let (series, runs) = fixture.start(Periodic::every(30 * MS), Duration::ZERO);
     for _ in 0..10 {
         fixture.advance(20 * MS);
-        assert!(series.reset(30 * MS));
+        assert!(series.reschedule(30 * MS));
     }
     assert_eq!(runs.try_iter().count(), 0);
     fixture.advance(30 * MS);
@@ -201,7 +203,7 @@ fn a_series_that_is_reset_runs_after_a_silence() {
         runs.try_iter().collect::<Vec<_>>(),
         [(230, 230), (260, 260)]
     );
-    assert!(series.reset(MS));
+    assert!(series.reschedule(MS));
     fixture.advance(MS);
     fixture.advance(30 * MS);
     assert_eq!(
@@ -209,7 +211,7 @@ fn a_series_that_is_reset_runs_after_a_silence() {
         [(261, 261), (291, 291)]
     );
     series.cancel();
-    assert!(!series.reset(MS));
+    assert!(!series.reschedule(MS));
 }
 
 /// The run in progress is not moved.
@@ -220,7 +222,7 @@ fn a_reset_during_a_run_sets_when_the_next_one_is_due() {
     let own = Arc::clone(&handle);
     let series = Periodic::every(10 * MS).start(&fixture.timer, move |run| {
         if run.number() == 0 {
-            assert!(own.get().expect("it was set").reset(5 * MS));
+            assert!(own.get().expect("it was set").reschedule(5 * MS));
         }
     });
     let series = series.unwrap();
