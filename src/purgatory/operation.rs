@@ -40,7 +40,8 @@ pub trait DelayedOperation: Send + 'static {
     ///
     /// Called twice when the operation is watched, then once for each trigger of one of its keys
     /// (twice if the key was named twice). Triggers that arrive during a check share one more
-    /// check. [`check_and_complete`](crate::purgatory::Purgatory::check_and_complete) describes the
+    /// check, so a trigger [carries no event](crate::guide::purgatory#porting-a-list-of-waiters).
+    /// [`check_and_complete`](crate::purgatory::Purgatory::check_and_complete) describes the
     /// limits, and triggers by a check.
     fn try_complete(&mut self) -> bool;
 
