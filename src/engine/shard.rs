@@ -219,7 +219,7 @@ impl<T, X> Shard<T, X> {
 
     /// Locks the shard without queueing: std's mutex is not fair, and a thread that locks it again
     /// and again would overtake this one for seconds.
-    fn lock_by_trying(&self) -> ShardGuard<'_, T, X> {
+    pub(crate) fn lock_by_trying(&self) -> ShardGuard<'_, T, X> {
         loop {
             match self.try_lock_often() {
                 Some(state) => return state,

@@ -32,7 +32,8 @@ pub enum Waited {
     Completed,
     /// The timeout passed.
     Expired,
-    /// The operation was taken out by `cancel_for_key` or `shutdown`, or its condition panicked.
+    /// The operation was taken out by `cancel_for_key`, `cancel_all` or `shutdown`, or its
+    /// condition panicked.
     Cancelled,
 }
 

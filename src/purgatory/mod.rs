@@ -4,7 +4,9 @@ use crate::engine::clock::When;
 use crate::engine::shard::AnyShard;
 use crate::purgatory::agenda::{Item, Nesting, enter, queue};
 use crate::purgatory::check::Call;
-use crate::purgatory::shard::{OperationSet, claim, leave, shutdown, visit, with};
+use crate::purgatory::shard::{
+    OperationSet, cancel_all, claim, leave, shutdown, visit, visit_all, with,
+};
 use crate::purgatory::source::OperationSource;
 use crate::purgatory::state::EndedBy;
 use crate::purgatory::watchers::{Id, Spots};
@@ -182,9 +184,14 @@ where
     /// Refuses further operations, and returns the waiting ones, which neither complete nor expire.
     /// Does not shut the timer down.
     ///
-    /// An operation that another thread is checking ends as for [`Cancel::Deferred`]. An operation
-    /// that is being added is returned to the adding thread, unless its check finds that the
-    /// condition holds. May be called more than once, and from an operation's code.
+    /// It does not return:
+    ///
+    /// - an operation that another thread is checking, which ends as for [`Cancel::Deferred`];
+    /// - an operation that is being added, which is returned to the adding thread, unless its check
+    ///   finds that the condition holds;
+    /// - an operation that has ended. Its callback may still run when this call returns.
+    ///
+    /// May be called more than once, and from an operation's code.
     pub fn shutdown(&self) -> Vec<O> {
         shutdown(self.set())
     }
@@ -322,13 +329,72 @@ where
         })
     }
 
-    /// Returns how many operations are watched on `key`. Takes time proportional to them, under the
-    /// lock for a few dozen at a time.
+    /// Returns how many operations are watched on `key`. An operation that named the key twice
+    /// counts twice.
+    ///
+    /// Looks at blocks of seven operations, and at no operation. Takes time proportional to the
+    /// blocks, under the lock for a few dozen at a time.
     pub fn watched_for<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> usize
     where
         K: Borrow<Q>,
     {
-        self.visit(key, usize::MAX, <[Id]>::len)
+        let (set, hash) = (self.set(), self.hash(key));
+        let shard = &set[shard_of(hash, set.len())];
+        let mut count = 0;
+        let mut rest = shard.with(|state| state.extra.watchers.visit(hash, key));
+        while let Some(visit) = rest {
+            rest = shard.with(|state| state.extra.watchers.count(visit, &mut count));
+        }
+        count
+    }
+
+    /// Visits the watched keys in steps, for a list of what waits. Calls `visit` with some keys and
+    /// with how many operations are watched on each. Returns the position of the next step.
+    ///
+    /// A key with many operations is visited more than once: add its counts up.
+    ///
+    /// ```
+    /// # use std::collections::HashMap;
+    /// # use std::time::Duration;
+    /// # use tickwheel::{Timer, purgatory::Purgatory};
+    /// # let timer = Timer::builder().build()?;
+    /// # let fetches = Purgatory::new(&timer);
+    /// # let waits: Vec<_> = (0..20)
+    /// #     .map(|_| fetches.wait(&["orders-0", "orders-1"], Duration::MAX, || false))
+    /// #     .collect();
+    /// let (mut waiting, mut position) = (HashMap::new(), Some(0));
+    /// while let Some(from) = position {
+    ///     position = fetches.visit_keys_from(from, |key, count| {
+    ///         *waiting.entry(*key).or_insert(0) += count;
+    ///     });
+    /// }
+    /// assert_eq!(waiting, HashMap::from([("orders-0", 20), ("orders-1", 20)]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Begin at position 0; `None` is the end. Any number is a valid position. All steps together
+    /// count an operation that waits throughout once for each time that it named the key.
+    /// Operations that are added or end meanwhile may be counted or not.
+    ///
+    /// A step visits at most 32 keys, and at least one if there is one from its position on. It
+    /// clones these keys under a shard's lock, and calls `visit` without a lock.
+    pub fn visit_keys_from(&self, position: u64, mut visit: impl FnMut(&K, usize)) -> Option<u64> {
+        // A shard's ordinal, above 32 bits for the number of a chunk of blocks.
+        let mut ordinal = usize::try_from(position >> 32).ok()?;
+        let mut chunk = (position & u64::from(u32::MAX)) as usize;
+        while let Some(shard) = self.set().get(ordinal) {
+            let Some(keys) = shard.lock_by_trying().extra.watchers.keys_of(chunk) else {
+                ordinal += 1;
+                chunk = 0;
+                continue;
+            };
+            chunk += 1;
+            keys.iter().for_each(|(key, count)| visit(key, *count));
+            if !keys.is_empty() {
+                return Some((ordinal as u64) << 32 | chunk as u64);
+            }
+        }
+        None
     }
 
     /// Removes the operations that are watched on `key` from *all* their keys and from the timer.
@@ -348,6 +414,48 @@ where
             0
         });
         cancelled
+    }
+
+    /// Removes all waiting operations from their keys and from the timer, and returns them, in no
+    /// particular order. The purgatory stays open; [`shutdown`](Self::shutdown) also closes it.
+    ///
+    /// An operation that another thread is checking is not returned, and ends as for
+    /// [`Cancel::Deferred`]. An operation that is added during the call may be left alone.
+    pub fn cancel_all(&self) -> Vec<O> {
+        cancel_all(self.set())
+    }
+
+    /// Completes all waiting operations, whether their conditions hold or not, in no particular
+    /// order. Returns how many this call completed. The purgatory stays open.
+    ///
+    /// Use it when everybody is to be answered: the broker closes, or loses its partitions. Each
+    /// operation is completed as by [`force_complete`](Pending::force_complete), also one that
+    /// another thread is checking. An operation that is added during the call may be left alone.
+    /// To check all operations instead, trigger their keys.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::{Timer, purgatory::{DelayedOperation, Purgatory}};
+    /// # struct Fetch;
+    /// # impl DelayedOperation for Fetch {
+    /// #     fn try_complete(&mut self) -> bool { false }
+    /// #     fn on_complete(&mut self) {}
+    /// # }
+    /// # let timer = Timer::builder().start()?;
+    /// let fetches = Purgatory::new(&timer);
+    /// let max_wait = Duration::from_secs(30);
+    /// assert!(!fetches.try_complete_else_watch(Fetch, max_wait, &["orders-0"])?.is_completed());
+    /// assert_eq!(fetches.force_complete_all(), 1); // Calls the fetch's `on_complete`.
+    /// assert!(fetches.shutdown().is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn force_complete_all(&self) -> usize {
+        let set = self.set();
+        let mut completed = 0;
+        visit_all(set, |id| {
+            completed += usize::from(Pending { set, id }.force_complete());
+        });
+        completed
     }
 
     /// Panics if an internal structure is broken: for tests, while no other thread uses the

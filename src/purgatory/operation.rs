@@ -164,12 +164,12 @@ pub struct Stats {
     pub completed_at_once: u64,
     /// Operations that a trigger completed.
     pub completed_by_trigger: u64,
-    /// Operations that `force_complete` completed.
+    /// Operations that `force_complete` or `force_complete_all` completed.
     pub completed_by_force: u64,
     /// Operations whose time was up.
     pub expired: u64,
-    /// Operations that were cancelled, or returned by `cancel_for_key` or `shutdown`. Does not
-    /// count those that a shutdown returned to the adding thread.
+    /// Operations that were cancelled, or returned by `cancel_for_key`, `cancel_all` or
+    /// `shutdown`. Does not count those that a shutdown returned to the adding thread.
     pub cancelled: u64,
     /// Panics of operations' code, which the timer's statistics do not count again.
     pub panicked: u64,

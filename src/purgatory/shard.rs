@@ -115,10 +115,24 @@ pub(crate) fn claim<K: Eq + Clone, O>(
 
 /// Closes a purgatory's shards, and returns the waiting operations.
 pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
+    // First, so that the walk overlooks nothing that is added meanwhile.
     set.iter().for_each(|shard| shard.close());
-    let mut pending = Vec::new();
+    cancel_all(set)
+}
+
+/// Takes out the waiting operations, except those that another thread checks or adds.
+pub(crate) fn cancel_all<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
+    let mut cancelled = Vec::new();
+    visit_all(set, |id| {
+        let claimed = claim(set, id, EndedBy::Cancelled);
+        cancelled.extend(claimed.into_operation());
+    });
+    cancelled
+}
+
+/// Calls `see` with each operation, a chunk at a time and without a lock.
+pub(crate) fn visit_all<K, O>(set: OperationSet<K, O>, mut see: impl FnMut(Id)) {
     for (ordinal, shard) in (0..).zip(set) {
-        // Nothing can be added any more.
         for chunk in 0.. {
             let Some(state) = shard.lock_chunk(chunk) else {
                 break;
@@ -126,19 +140,13 @@ pub(crate) fn shutdown<K: Eq + Clone, O>(set: OperationSet<K, O>) -> Vec<O> {
             let keys: Vec<_> = state.keys_of(chunk).collect();
             drop(state);
             for key in keys {
-                let claimed = claim(
-                    set,
-                    Id {
-                        shard: ordinal,
-                        key,
-                    },
-                    EndedBy::Cancelled,
-                );
-                pending.extend(claimed.into_operation());
+                see(Id {
+                    shard: ordinal,
+                    key,
+                });
             }
         }
     }
-    pending
 }
 
 /// Calls `see` with the operations of a visit, a batch at a time and without a lock, until its

@@ -236,6 +236,55 @@ impl<K: Eq + Clone> Watchers<K> {
         Some(visit)
     }
 
+    /// Adds up how many entries a visit sees, for some blocks. Returns the rest of the visit.
+    pub(crate) fn count(&self, mut visit: Visit, count: &mut usize) -> Option<Visit> {
+        let QueueName { hash, number } = visit.queue;
+        let mut index = visit.block.index;
+        if self.blocks.get(visit.block).is_none() {
+            // The first blocks have been counted: `from` lies behind them.
+            index = self
+                .queues
+                .find(hash, |queue| queue.number == number)?
+                .first;
+        }
+        for _ in 0..BATCH {
+            let block = self.blocks.at(index);
+            // Without this bound, a key to which others keep adding would be counted forever.
+            if block.start.get() > visit.until {
+                return None;
+            }
+            if block.start.get() >= visit.from {
+                *count += block.live.count_ones() as usize;
+                visit.from = block.start.get() + STRIDE;
+            }
+            index = block.next;
+            visit.block = self.blocks.key_at(index)?;
+        }
+        Some(visit)
+    }
+
+    /// Returns the keys of a chunk of blocks, each with how many entries its blocks have; `None`
+    /// behind the last chunk.
+    pub(crate) fn keys_of(&self, chunk: usize) -> Option<Vec<(K, usize)>> {
+        if chunk >= self.blocks.chunks() {
+            return None;
+        }
+        let mut keys: Vec<(K, usize)> = Vec::new();
+        for (_, block) in self.blocks.of_chunk(chunk) {
+            let QueueName { hash, number } = block.queue;
+            let Some(queue) = self.queues.find(hash, |queue| queue.number == number) else {
+                continue;
+            };
+            let entries = block.live.count_ones() as usize;
+            // Most blocks of a key with many operations are neighbours.
+            match keys.last_mut() {
+                Some((key, count)) if *key == queue.key => *count += entries,
+                _ => keys.push((queue.key.clone(), entries)),
+            }
+        }
+        Some(keys)
+    }
+
     pub(crate) fn assert_invariants(&self) {
         let (mut len, mut blocks) = (0, 0);
         for (hash, queue) in self.queues.0.iter() {
@@ -368,6 +417,38 @@ impl Spots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Pushes entries of a key that all have this hash.
+    fn push(watchers: &mut Watchers<u32>, count: usize) -> Vec<Spot> {
+        let operation = Id {
+            shard: 0,
+            key: Key::from_bits(0),
+        };
+        (0..count)
+            .map(|_| watchers.push(5, &5, operation))
+            .collect()
+    }
+
+    #[test]
+    fn a_count_goes_on_when_its_place_has_gone_and_ends_before_what_is_added_meanwhile() {
+        let mut watchers = Watchers::default();
+        let in_one_step = BATCH * usize::from(BLOCK);
+        let spots = push(&mut watchers, 3 * in_one_step);
+        let mut count = 0;
+        let rest = watchers.count(watchers.visit(5, &5).unwrap(), &mut count);
+        assert_eq!(count, in_one_step);
+        // The last that was counted, the next one, and so the block in which the visit goes on.
+        for spot in &spots[in_one_step - 1..in_one_step + usize::from(BLOCK)] {
+            watchers.remove(*spot);
+        }
+        push(&mut watchers, 9 * in_one_step);
+        let mut rest = rest;
+        while let Some(visit) = rest {
+            rest = watchers.count(visit, &mut count);
+        }
+        assert_eq!(count, spots.len() - usize::from(BLOCK));
+        watchers.assert_invariants();
+    }
 
     #[test]
     fn the_spots_of_three_entries_take_24_bytes() {

@@ -1,5 +1,6 @@
 //! The behaviour of `Purgatory`, one rule of its documentation per test. Time is a `ManualClock`.
 
+mod all;
 #[path = "../common/busy.rs"]
 mod busy;
 mod chains;

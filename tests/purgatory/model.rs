@@ -185,6 +185,11 @@ impl Run {
                 let expected = self.naive.cancel_for_key(key);
                 self.returned(self.world.purgatory.cancel_for_key(&key), expected);
             }
+            Step::CancelAll => {
+                let returned = self.world.purgatory.cancel_all();
+                self.returned_all(returned);
+            }
+            Step::ForceAll => self.force_all(),
             Step::Advance(time) => self.advance(time),
             Step::DropHandle(nth) => {
                 if let Some(id) = self.naive.nth_handle(nth) {
@@ -233,6 +238,42 @@ impl Run {
             Cancel::Finished => assert!(!self.naive.waits(id), "cancel of {id}"),
             Cancel::Deferred => panic!("nobody else is there"),
         }
+    }
+
+    /// Follows the order that it sees, as an expiry does. What the code of one operation adds may
+    /// be completed too.
+    fn force_all(&mut self) {
+        let waited: Vec<_> = self.naive.waiting().collect();
+        let count = self.world.purgatory.force_complete_all();
+        let mut expected = 0;
+        let seen = self.world.log.take();
+        while let Some((what, id)) = seen.get(self.naive.log.len()).copied() {
+            assert_eq!(what, What::Completed, "that is how a forced end begins");
+            assert!(self.naive.waits(id as usize), "{id} is completed twice");
+            self.naive.end(id as usize, State::Forced);
+            expected += 1;
+            assert!(
+                seen.starts_with(&self.naive.log),
+                "{seen:?}\n{:?}",
+                self.naive.log
+            );
+        }
+        assert_eq!(count, expected);
+        assert!(
+            !waited.into_iter().any(|id| self.naive.waits(id)),
+            "not all were completed"
+        );
+        self.naive.log.clear();
+    }
+
+    /// Drops the operations that came back: all that waited, in any order.
+    fn returned_all(&mut self, mut returned: Vec<Script>) {
+        returned.sort_by_key(|script| script.id);
+        let waiting: Vec<_> = self.naive.waiting().collect();
+        for id in &waiting {
+            self.naive.operations[*id].state = State::Cancelled;
+        }
+        self.returned(returned, waiting.into_iter().map(|id| id as u32).collect());
     }
 
     /// Drops the operations that came back.
@@ -301,6 +342,14 @@ impl Run {
         assert_eq!(self.world.log.take(), std::mem::take(&mut self.naive.log));
         self.world.purgatory.assert_invariants();
         let naive = &self.naive;
+        let mut listed = [0; KEYS as usize];
+        let mut position = Some(0);
+        while let Some(from) = position {
+            position = self.world.purgatory.visit_keys_from(from, |key, count| {
+                assert!(count > 0, "key {key} has gone");
+                listed[*key as usize] += count;
+            });
+        }
         let mut watched = 0;
         for key in 0..KEYS {
             assert_eq!(
@@ -308,6 +357,7 @@ impl Run {
                 naive.watched_for(key),
                 "key {key}"
             );
+            assert_eq!(listed[key as usize], naive.watched_for(key), "key {key}");
             watched += naive.watched_for(key);
         }
         let delayed = naive.count(State::Waits);
@@ -343,14 +393,8 @@ impl Run {
 
     fn shut_down(mut self) {
         self.work_off();
-        let mut returned = self.world.purgatory.shutdown();
-        returned.sort_by_key(|script| script.id);
-        let waiting = (0..self.naive.operations.len()).filter(|id| self.naive.waits(*id));
-        let expected: Vec<u32> = waiting.map(|id| id as u32).collect();
-        for id in &expected {
-            self.naive.operations[*id as usize].state = State::Cancelled;
-        }
-        self.returned(returned, expected);
+        let returned = self.world.purgatory.shutdown();
+        self.returned_all(returned);
         self.compare();
         self.timer.assert_invariants();
         assert!(self.world.purgatory.shutdown().is_empty());

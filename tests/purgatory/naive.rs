@@ -281,6 +281,10 @@ impl Naive {
         self.waits(id) && tick <= self.now / 2
     }
 
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = usize> {
+        (0..self.operations.len()).filter(|id| self.waits(*id))
+    }
+
     pub(crate) fn count(&self, state: State) -> usize {
         self.operations
             .iter()
@@ -327,6 +331,8 @@ pub(crate) enum Step {
     Cancel(usize),
     Touch(usize, u64),
     CancelForKey(u32),
+    CancelAll,
+    ForceAll,
     Advance(u64),
     DropHandle(usize),
     /// The executor queues what it gets from now on.
@@ -371,7 +377,7 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         // Mostly a recent operation: the old ones have ended.
         let nth = usize::arbitrary(g) % 20;
-        match u8::arbitrary(g) % 34 {
+        match u8::arbitrary(g) % 36 {
             0..=12 => {
                 let holds = u8::arbitrary(g) % 8 == 0;
                 let timeout = u64::arbitrary(g) % 41;
@@ -393,6 +399,8 @@ impl Arbitrary for Step {
             27..=29 => Step::Advance(u64::arbitrary(g) % 11),
             30..=31 => Step::DropHandle(nth),
             32 => Step::Busy,
+            33 => Step::CancelAll,
+            34 => Step::ForceAll,
             _ => Step::WorkOff,
         }
     }
