@@ -196,7 +196,7 @@ fn handles_do_not_keep_their_timer() {
     }));
     assert!(!keeps(|timer| {
         let waits: Purgatory<u32, FutureOperation> = Purgatory::new(timer);
-        waits.wait(&[1], HOUR, || false).unwrap()
+        waits.wait(|| false, HOUR, &[1]).unwrap()
     }));
     // These leave a task in the timer, with which it ends.
     let timer = by_hand();

@@ -129,7 +129,7 @@ fn a_purgatory_prints_neither_keys_nor_operations() {
     let guard = watch.pending().expect("it waits").cancel_on_drop();
     assert_eq!(format!("{guard:?}"), "CancelPendingOnDrop(Pending { .. })");
     let purgatory = Purgatory::<Secret, FutureOperation>::new(&timer);
-    let wait = purgatory.wait(&[Secret(1)], S, || false).unwrap();
+    let wait = purgatory.wait(|| false, S, &[Secret(1)]).unwrap();
     assert_eq!(format!("{wait:?}"), "Wait { .. }");
     let operation = purgatory.shutdown().pop().expect("one waits");
     assert_eq!(

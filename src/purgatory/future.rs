@@ -106,7 +106,7 @@ where
     /// // A consumer that waits for 100 bytes of a partition.
     /// let seen = Arc::clone(&end);
     /// let enough = move || seen.load(Ordering::Acquire) >= 100;
-    /// let fetch = purgatory.wait(&["orders-0"], Duration::from_secs(30), enough)?;
+    /// let fetch = purgatory.wait(enough, Duration::from_secs(30), &["orders-0"])?;
     ///
     /// // A producer, on another thread.
     /// let producer = purgatory.clone();
@@ -131,9 +131,9 @@ where
     /// Those of [`try_complete_else_watch`](Self::try_complete_else_watch).
     pub fn wait(
         &self,
-        keys: &[K],
-        timeout: impl Into<When>,
         condition: impl FnMut() -> bool + Send + 'static,
+        timeout: impl Into<When>,
+        keys: &[K],
     ) -> Result<Wait<K>, WatchError<FutureOperation>> {
         let shared = Arc::new(HotMutex::new(Outcome::default()));
         let operation = FutureOperation {

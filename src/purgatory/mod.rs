@@ -360,7 +360,7 @@ where
     /// # let timer = Timer::builder().build()?;
     /// # let fetches = Purgatory::new(&timer);
     /// # let waits: Vec<_> = (0..20)
-    /// #     .map(|_| fetches.wait(&["orders-0", "orders-1"], Duration::MAX, || false))
+    /// #     .map(|_| fetches.wait(|| false, Duration::MAX, &["orders-0", "orders-1"]))
     /// #     .collect();
     /// let (mut waiting, mut position) = (HashMap::new(), Some(0));
     /// while let Some(from) = position {

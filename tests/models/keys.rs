@@ -254,7 +254,7 @@ fn wait(
     let condition = Arc::clone(condition);
     let holds = move || condition.load(Ordering::SeqCst);
     purgatory
-        .wait(&[0, 1], Duration::from_nanos(2), holds)
+        .wait(holds, Duration::from_nanos(2), &[0, 1])
         .expect("it is accepted")
 }
 

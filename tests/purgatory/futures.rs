@@ -49,7 +49,7 @@ fn a_condition_that_holds_already_is_ready_at_once() {
             checks += 1;
             checks == holds_at
         };
-        let mut polled = Polled::new(fixture.purgatory.wait(&[1], HOUR, condition).unwrap());
+        let mut polled = Polled::new(fixture.purgatory.wait(condition, HOUR, &[1]).unwrap());
         assert_eq!(polled.poll(), Poll::Ready(Waited::Completed));
         assert_eq!(polled.woken(), 0);
         assert_eq!(fixture.purgatory.stats().completed_at_once, 1);
@@ -64,7 +64,7 @@ fn a_trigger_completes_it() {
     let set = Arc::clone(&flag);
     let wait = fixture
         .purgatory
-        .wait(&[1, 2], HOUR, move || set.load(SeqCst))
+        .wait(move || set.load(SeqCst), HOUR, &[1, 2])
         .unwrap();
     let mut polled = Polled::new(wait);
     assert_eq!(polled.poll(), Poll::Pending);
@@ -80,7 +80,7 @@ fn a_trigger_completes_it() {
 #[test]
 fn its_time_is_up_at_the_deadline() {
     let fixture = fixture();
-    let mut polled = Polled::new(fixture.purgatory.wait(&[1], 5 * MS, || false).unwrap());
+    let mut polled = Polled::new(fixture.purgatory.wait(|| false, 5 * MS, &[1]).unwrap());
     assert_eq!(polled.poll(), Poll::Pending);
     fixture.advance(4 * MS);
     assert_eq!((polled.poll(), polled.woken()), (Poll::Pending, 0));
@@ -94,7 +94,7 @@ fn its_time_is_up_at_the_deadline() {
 #[test]
 fn it_need_not_be_polled_to_end() {
     let fixture = fixture();
-    let mut polled = Polled::new(fixture.purgatory.wait(&[1], MS, || false).unwrap());
+    let mut polled = Polled::new(fixture.purgatory.wait(|| false, MS, &[1]).unwrap());
     fixture.advance(MS);
     fixture.assert_empty();
     assert_eq!(polled.poll(), Poll::Ready(Waited::Expired));
@@ -128,7 +128,7 @@ fn it_is_cancelled_by_its_key_by_shutdown_by_the_last_purgatory_and_by_a_panic()
             assert!(checks < 3, "a trigger makes it panic");
             false
         };
-        let mut polled = Polled::new(fixture.purgatory.wait(&[1, 2], HOUR, condition).unwrap());
+        let mut polled = Polled::new(fixture.purgatory.wait(condition, HOUR, &[1, 2]).unwrap());
         assert_eq!(polled.poll(), Poll::Pending);
         let left = ends(fixture);
         assert_eq!(polled.woken(), 1);
@@ -146,7 +146,7 @@ fn a_condition_that_panics_at_the_beginning_cancels_it() {
             assert!(checks < check, "the check that panics");
             false
         };
-        let mut polled = Polled::new(fixture.purgatory.wait(&[1], HOUR, condition).unwrap());
+        let mut polled = Polled::new(fixture.purgatory.wait(condition, HOUR, &[1]).unwrap());
         assert_eq!(polled.poll(), Poll::Ready(Waited::Cancelled));
         fixture.assert_empty();
     }
@@ -158,7 +158,7 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     let alive = Arc::new(());
     let held = Arc::clone(&alive);
     let condition = move || Arc::strong_count(&held) == 0;
-    let mut polled = Polled::new(fixture.purgatory.wait(&[1, 2, 3], HOUR, condition).unwrap());
+    let mut polled = Polled::new(fixture.purgatory.wait(condition, HOUR, &[1, 2, 3]).unwrap());
     assert_eq!(polled.poll(), Poll::Pending);
     assert_eq!(
         (fixture.purgatory.stats().watched, fixture.timer.len()),
@@ -170,14 +170,14 @@ fn dropping_it_cancels_and_cleans_up_and_wakes_nobody() {
     assert_eq!(Arc::strong_count(&alive), 1, "the condition is dropped");
     assert_eq!(fixture.purgatory.stats().cancelled, 1);
     fixture.assert_empty();
-    drop(fixture.purgatory.wait(&[1], HOUR, || false));
+    drop(fixture.purgatory.wait(|| false, HOUR, &[1]));
     fixture.assert_empty();
 }
 
 #[test]
 fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
     let fixture = fixture();
-    let mut wait = fixture.purgatory.wait(&[1], HOUR, || false).unwrap();
+    let mut wait = fixture.purgatory.wait(|| false, HOUR, &[1]).unwrap();
     let wakers: Vec<Arc<Wakes>> = (0..3).map(|_| Arc::default()).collect();
     for counter in &wakers {
         let waker = Waker::from(Arc::clone(counter));
@@ -197,7 +197,7 @@ fn the_last_waker_is_woken_and_the_former_ones_are_dropped() {
 #[test]
 fn it_is_refused_as_any_operation() {
     let fixture = fixture();
-    let wait = |keys: &[u32]| fixture.purgatory.wait(keys, HOUR, || false);
+    let wait = |keys: &[u32]| fixture.purgatory.wait(|| false, HOUR, keys);
     assert!(matches!(wait(&[]), Err(WatchError::NoKeys(_))));
     drop(fixture.purgatory.shutdown());
     assert!(matches!(wait(&[1]), Err(WatchError::Shutdown(_))));
@@ -223,7 +223,7 @@ fn what_a_condition_holds_is_free_when_its_waiter_is_woken() {
         checks += Arc::strong_count(&held);
         checks > 4 // At the third check.
     };
-    let mut wait = pin!(purgatory.wait(&[1], HOUR, condition).unwrap());
+    let mut wait = pin!(purgatory.wait(condition, HOUR, &[1]).unwrap());
     let waker = Waker::from(Arc::clone(&looks));
     assert!(
         wait.as_mut()

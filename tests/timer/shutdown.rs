@@ -222,7 +222,7 @@ fn counts_never_fall_while_purgatories_end() {
         scope.spawn(|| {
             for _ in 0..400 {
                 let purgatory: Purgatory<u8, FutureOperation> = Purgatory::new(&timer);
-                let waits = [(); 20].map(|()| purgatory.wait(&[1], HOUR, || false));
+                let waits = [(); 20].map(|()| purgatory.wait(|| false, HOUR, &[1]));
                 assert!(waits.iter().all(Result::is_ok));
             }
             over.store(true, Ordering::Relaxed);

@@ -38,7 +38,7 @@ impl Broker {
         // has got something of one of them. Whoever wants what is not there is answered at once.
         if let Ok(wait) = self
             .fetches
-            .wait(&fetch.keys(), max_wait, move || asked.is_ready())
+            .wait(move || asked.is_ready(), max_wait, &fetch.keys())
         {
             wait.await;
         }

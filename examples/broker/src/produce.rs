@@ -40,7 +40,7 @@ impl Broker {
         let appended = Arc::new(appended);
         let asked = Arc::clone(&appended);
         let has_all = move || asked.iter().all(Appended::is_replicated);
-        if let Ok(wait) = self.produces.wait(&keys, timeout, has_all) {
+        if let Ok(wait) = self.produces.wait(has_all, timeout, &keys) {
             wait.await;
         }
         // Time is up for those that the follower does not have. They stay in the log all the same.

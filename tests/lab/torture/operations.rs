@@ -313,7 +313,7 @@ impl Hand {
                 let keys = self.keys();
                 let checks = AtomicU64::new(self.random.below(8));
                 let condition = move || checks.fetch_sub(1, SeqCst) == 1;
-                match world.waits.wait(&keys, when, condition) {
+                match world.waits.wait(condition, when, &keys) {
                     Ok(wait) => Waiting::Wait(wait),
                     Err(error) => return check_refusal(world, &error, &keys),
                 }
