@@ -58,7 +58,10 @@ pub(crate) struct Held<'a, K: Eq, T> {
 impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(keys: &'a Keys<K, T>, hash: u64) -> Self {
-        let (_holding, guard) = (Holding::begin(), Some(keys.of(hash).lock()));
+        // In this order, and the other way round at the drop: a thread counts as a holder for as
+        // long as it has the lock. A call that would wait for this very thread panics instead.
+        let _holding = Holding::begin();
+        let guard = Some(keys.of(hash).lock());
         Held {
             _holding,
             guard,
@@ -123,19 +126,22 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
 
     /// Extends the deadline; it never moves to an earlier one.
     pub fn touch(&mut self, when: impl Into<When>) {
-        let (due, index) = (self.held.context.time.due(when.into()), self.index);
+        let due = self.held.context.time.due(when.into());
+        let index = self.index;
         self.held.state().extend(index, due);
     }
 
     /// Brings the deadline forward; it never moves to a later one.
     pub fn hasten(&mut self, when: impl Into<When>) {
-        let (due, index) = (self.held.context.time.due(when.into()), self.index);
+        let due = self.held.context.time.due(when.into());
+        let index = self.index;
         self.held.state().hasten(index, due);
     }
 
     /// Moves the deadline, earlier or later.
     pub fn reschedule(&mut self, when: impl Into<When>) {
-        let (due, index) = (self.held.context.time.due(when.into()), self.index);
+        let due = self.held.context.time.due(when.into());
+        let index = self.index;
         self.held.state().move_to(index, due);
     }
 
@@ -175,7 +181,8 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
             hash,
             found,
         } = self;
-        let (due, mut key) = (held.context.time.due(entry.when()), held.key.take());
+        let due = held.context.time.due(entry.when());
+        let mut key = held.key.take();
         let added = held.state().put(hash, found, due, &mut key, entry);
         held.key = key;
         added

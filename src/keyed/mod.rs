@@ -220,7 +220,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn entry(&self, key: K) -> Entry<'_, K, T> {
-        let (present, hash) = (self.now(), self.hash(&key));
+        let present = self.now();
+        let hash = self.hash(&key);
         let mut held = Held::new(self.keys(), hash);
         let found = held.state().find(hash, &key);
         held.key = Some(key);
@@ -245,7 +246,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         task: impl IntoTask<T>,
     ) -> Result<Option<T>, AddError<T>> {
         let entry = TimerEntry::new(when, task);
-        let (due, hash) = (self.due(entry.when()), self.hash(&key));
+        let due = self.due(entry.when());
+        let hash = self.hash(&key);
         let mut key = Some(key);
         // Declared last, so released first: a key's drop may take long.
         let mut state = self.keys().of(hash).lock();
@@ -550,7 +552,8 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     where
         K: Borrow<Q>,
     {
-        let (mut due, hash) = (self.due(when), self.hash(key));
+        let mut due = self.due(when);
+        let hash = self.hash(key);
         let present = *due.present.get_or_insert_with(|| self.now());
         let mut state = self.keys().of(hash).lock();
         let found = state

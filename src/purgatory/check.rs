@@ -79,7 +79,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
 
     /// Checks the operations that no other thread holds. Returns how many this completed.
     pub(crate) fn check_all(&self, batch: &[Id]) -> usize {
-        let (mut completed, mut taken) = (0, None);
+        let mut completed = 0;
+        let mut taken = None;
         for (number, &id) in batch.iter().enumerate() {
             let trigger = |state: &mut OperationsState<K, O>| state.operation(id.key)?.trigger();
             let held = taken.take().or_else(|| with(self.set, id, trigger));

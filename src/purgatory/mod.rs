@@ -338,7 +338,8 @@ where
     where
         K: Borrow<Q>,
     {
-        let (set, hash) = (self.set(), self.hash(key));
+        let set = self.set();
+        let hash = self.hash(key);
         let shard = &set[shard_of(hash, set.len())];
         let mut count = 0;
         let mut rest = shard.with(|state| state.extra.watchers.visit(hash, key));
@@ -473,7 +474,8 @@ where
     where
         K: Borrow<Q>,
     {
-        let (set, hash) = (self.set(), self.hash(key));
+        let set = self.set();
+        let hash = self.hash(key);
         let shard = &set[shard_of(hash, set.len())];
         // A borrowed key cannot be cloned: a visit names the key's queue instead.
         let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else {
@@ -523,7 +525,8 @@ where
     where
         K: Borrow<Q>,
     {
-        let (set, hash) = (self.set(), self.hash(key));
+        let set = self.set();
+        let hash = self.hash(key);
         let shard = &set[shard_of(hash, set.len())];
         visit(shard, |watchers| watchers.visit(hash, key), limit, see)
     }
@@ -601,7 +604,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// operation counts as forced even if that check finds that the condition holds. If that check
     /// panics, the operation ends without `on_complete`.
     pub fn force_complete(&self) -> bool {
-        let (set, key, mut spots) = (self.set, self.id.key, Spots::NONE);
+        let set = self.set;
+        let key = self.id.key;
+        let mut spots = Spots::NONE;
         let (claimed, panics) = with(set, self.id, |state| {
             (
                 state.claim(key, EndedBy::Forced, &mut spots),

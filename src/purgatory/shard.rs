@@ -157,7 +157,9 @@ pub(crate) fn visit<K: Eq + Clone, O>(
     limit: usize,
     mut see: impl FnMut(&[Id]) -> usize,
 ) -> usize {
-    let (mut seen, mut batch, mut rest) = (0, Vec::new(), None);
+    let mut seen = 0;
+    let mut batch = Vec::new();
+    let mut rest = None;
     loop {
         rest = shard.with(|state| {
             let visit = rest.or_else(|| begin(&state.extra.watchers))?;

@@ -31,8 +31,10 @@ pub(crate) struct OperationSource<K: Eq + Clone + Send + 'static, O: DelayedOper
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> {
     pub(crate) fn new(shards: Shards<Record<O>, Operations<K>>, closures: Closures) -> Arc<Self> {
-        let (timer, count) = (Arc::clone(&shards.context.name), AtomicU64::new(0));
-        let panics = Arc::new(Panics { timer, count });
+        let panics = Arc::new(Panics {
+            timer: Arc::clone(&shards.context.name),
+            count: AtomicU64::new(0),
+        });
         Arc::new_cyclic(|source: &Weak<Self>| {
             let mut task_closures = Vec::new();
             for (ordinal, shard) in (0..).zip(shards.set) {
@@ -41,7 +43,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
                 operations.panics = Some(Arc::clone(&panics));
                 // Long enough that two closures' reference counts never share a cache line.
                 // (Alignment would cost twice as much.)
-                let (source, padding) = (Weak::clone(source), [0u64; 12]);
+                let source = Weak::clone(source);
+                let padding = [0u64; 12];
                 task_closures.push(Arc::new(move |key| {
                     let _ = &padding;
                     if let Some(source) = source.upgrade() {
@@ -63,7 +66,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
 
     /// Checks or expires an operation whose task runs.
     fn run_task(&self, id: Id) {
-        let (set, panics, mut spots) = (self.shards.set, &self.panics, Spots::NONE);
+        let set = self.shards.set;
+        let panics = &self.panics;
+        let mut spots = Spots::NONE;
         let taken = with(set, id, |state| state.run_task(id.key, &mut spots));
         let Some((operation, by)) = taken else { return };
         leave(set, &spots);

@@ -13,6 +13,33 @@
 //!             | force, cancel, expiry v
 //!             +------------------> finished
 //! ```
+//!
+//! # What the holder owes
+//! T1 holds the operation: it has taken the operation out of its record, and checks it with no lock
+//! held. T2 comes meanwhile, takes the lock, and finds no operation. Each of these cases breaks
+//! simpler code, and the numbers stand at the lines that deal with them.
+//!
+//! 1. *T2 triggers.* T1's check has read the end of a log, 90. T2 appends up to 120, and triggers
+//!    the key. If T2 went on, T1 would find the condition false, put the operation back, and nobody
+//!    would see the 120. So T2 leaves `AGAIN`, and T1 checks once more before it lets go. Before
+//!    that check `AGAIN` is cleared: a trigger that comes during it leaves the request anew.
+//! 2. *Triggers do not stop.* T1 would check the same operation for ever. So after eight checks T1
+//!    lets go with `CHECK`: the record is filed as due at once, and its task makes the ninth check,
+//!    on a thread of the executor. If `CHECK` stands there already, that task is on its way. If
+//!    `DUE` does, the record is filed no longer, but the task that expires it is on its way, and
+//!    looks at `CHECK` as well.
+//! 3. *The time is up.* The record's task runs on T2, and leaves `EXPIRED`. No other task comes for
+//!    this record: without a look at `EXPIRED`, T1 would put the operation back for ever. T1 ends
+//!    it after a check that was false. The task of (2) does the same if the time is up when it
+//!    runs: the ninth check comes first, so what holds by then completes.
+//! 4. *T2 cancels or forces.* It leaves `CANCELLED` or `FORCED`, and answers `Deferred`. A check of
+//!    T1's that returns true all the same may have taken an item out of a queue: a cancel would
+//!    lose the item, so the operation completes. A force changes nothing then but the counter. The
+//!    first of the two requests counts: T2 has told its caller what becomes of the operation.
+//! 5. *T1 is still adding.* The operation has entries under some of its keys. If T2 ended it now,
+//!    T1 would go on, and leave entries of an operation that nobody finds. So T2 leaves it alone. A
+//!    shutdown closes the shard before. T1 finds that when it lets go, and takes the operation
+//!    back.
 
 use crate::purgatory::operation::Cancel;
 
@@ -54,7 +81,6 @@ pub(crate) enum EndedBy {
 pub(crate) enum Next<O> {
     /// The holder keeps the operation, to check it again.
     CheckAgain(O),
-    /// The holder has to end the operation as was requested.
     /// The holder keeps the operation, to end it as was requested.
     End(O, EndedBy),
     /// The holder has released the operation. If that leaves a check, file the record as due at
@@ -75,7 +101,7 @@ impl<O> OperationState<O> {
     /// thread.
     pub(crate) fn trigger(&mut self) -> Option<O> {
         if self.operation.is_none() {
-            self.word |= AGAIN;
+            self.word |= AGAIN; // (1)
         }
         self.operation.take()
     }
@@ -89,16 +115,21 @@ impl<O> OperationState<O> {
     /// Notes that the record's task runs. Returns the operation if the caller has to check or
     /// expire it.
     pub(crate) fn task_runs(&mut self) -> Option<(O, EndedBy)> {
-        let (checks, is_due) = (self.word & CHECK != 0, self.word & DUE != 0);
+        let checks = self.word & CHECK != 0;
+        let is_due = self.word & DUE != 0;
         self.word &= !CHECK;
         if is_due && (checks || self.operation.is_none()) {
+            // Whoever holds it ends it: this thread after the ninth check, or another one (3).
             self.word |= EXPIRED;
         }
         if checks {
             return Some((self.trigger()?, EndedBy::Triggered));
         }
-        let expired = if is_due { self.operation.take() } else { None };
-        Some((expired?, EndedBy::Expired))
+        if !is_due {
+            // The check was left to this task, and another task has made it.
+            return None;
+        }
+        Some((self.operation.take()?, EndedBy::Expired))
     }
 
     /// Returns the operation for its end; if another thread holds it, leaves the end to that
@@ -106,7 +137,7 @@ impl<O> OperationState<O> {
     /// thread looks for a closed shard itself.
     pub(crate) fn end(&mut self, wants: EndedBy) -> Cancel<O> {
         if self.word & (SEALED | ADDING) != 0 {
-            return Cancel::Finished;
+            return Cancel::Finished; // (4), (5)
         }
         if let Some(operation) = self.operation.take() {
             return Cancel::Cancelled(operation);
@@ -123,20 +154,26 @@ impl<O> OperationState<O> {
     /// triggers. `may_leave`: a task may.
     pub(crate) fn release(&mut self, operation: O, may_check: bool, may_leave: bool) -> Next<O> {
         let asked = self.word & AGAIN != 0;
-        self.word &= !AGAIN;
+        self.word &= !AGAIN; // (1)
         if self.word & SEALED != 0 {
+            // `finish` tells a force from a cancel (4).
             return Next::End(operation, EndedBy::Cancelled);
-        } else if asked && may_check {
+        }
+        if asked && may_check {
+            // Before the look at the time: what holds by now completes.
             return Next::CheckAgain(operation);
-        } else if self.word & EXPIRED != 0 {
-            return Next::End(operation, EndedBy::Expired);
+        }
+        if self.word & EXPIRED != 0 {
+            return Next::End(operation, EndedBy::Expired); // (3)
         }
         self.operation = Some(operation);
         self.word &= !ADDING;
         let leaves = asked && may_leave && self.word & CHECK == 0;
-        self.word |= if leaves { CHECK } else { 0 };
+        if leaves {
+            self.word |= CHECK;
+        }
         Next::LetGo {
-            leaves_check: leaves && self.word & DUE == 0,
+            leaves_check: leaves && self.word & DUE == 0, // (2)
         }
     }
 

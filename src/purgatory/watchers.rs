@@ -9,9 +9,23 @@
 //! entries and is found by its hash; no other key is present; each block has an entry, and all but
 //! the last were full.
 //!
-//! A visit takes a batch of a queue's operations, and continues at the next entry. If that entry's
-//! block has gone meanwhile, the visit searches from the front and skips what it has seen. It ends
-//! before entries that were added after it began.
+//! # A visit
+//! A visit takes a batch of a queue's operations under the lock. It checks them without the lock,
+//! and goes on at the next entry. The queue changes meanwhile; the numbers stand at the lines that
+//! deal with it:
+//!
+//! 1. *The block of the next entry goes.* T1 has seen the positions up to 40, and is to go on in
+//!    the block of 41. T2 cancels the entries of that block, and another queue gets its place. The
+//!    block's key finds nothing then. T1 begins at the front of the queue, which still has blocks
+//!    that T1 has seen: positions grow and are never used twice, so `from`, 41, tells what to skip.
+//!    If the queue has gone, a queue of the same key that came after it is not visited: its number
+//!    is another one.
+//! 2. *Entries are added.* A check of T1's adds an operation under the same key, whose check adds
+//!    one, and so on: the visit would not end. So it ends at `until`, the last position that there
+//!    was when it began.
+//! 3. *Blocks hold little.* A thousand operations came and went, and left one entry in each of a
+//!    thousand blocks, or all were seen before. A batch looks at as many blocks as it may have
+//!    entries, so that the lock is not held for long.
 
 use crate::table::KeyTable;
 use crate::wheel::slab::{Key, Slab};
@@ -117,7 +131,8 @@ impl<K> Default for Watchers<K> {
 impl<K: Eq + Clone> Watchers<K> {
     #[inline]
     pub(crate) fn push(&mut self, hash: u64, key: &K, operation: Id) -> Spot {
-        let (hash, number) = (hash as u32, &mut self.number);
+        let hash = hash as u32;
+        let number = &mut self.number;
         let make = || {
             let key = key.clone();
             *number = number.wrapping_add(1);
@@ -205,11 +220,13 @@ impl<K: Eq + Clone> Watchers<K> {
         let QueueName { hash, number } = visit.queue;
         let mut index = visit.block.index;
         if self.blocks.get(visit.block).is_none() {
+            // (1)
             index = self
                 .queues
                 .find(hash, |queue| queue.number == number)?
                 .first;
         }
+        // (3)
         for _ in 0..BATCH {
             visit.block = self.blocks.key_at(index)?;
             let block = self.blocks.at(index);
@@ -219,10 +236,10 @@ impl<K: Eq + Clone> Watchers<K> {
                 live &= live - 1;
                 let position = block.start.get() + u64::from(slot);
                 if position > visit.until {
-                    return None;
+                    return None; // (2)
                 }
                 if position < visit.from {
-                    continue;
+                    continue; // Seen before (1).
                 }
                 if out.len() == room.min(BATCH) {
                     return Some(visit);
@@ -286,7 +303,8 @@ impl<K: Eq + Clone> Watchers<K> {
     }
 
     pub(crate) fn assert_invariants(&self) {
-        let (mut len, mut blocks) = (0, 0);
+        let mut len = 0;
+        let mut blocks = 0;
         for (hash, queue) in self.queues.0.iter() {
             let found = self.queues.find(*hash, |other| other.key == queue.key);
             assert!(
@@ -298,7 +316,8 @@ impl<K: Eq + Clone> Watchers<K> {
                 hash: *hash,
                 number: queue.number,
             };
-            let (mut previous, mut index) = (NONE, queue.first);
+            let mut previous = NONE;
+            let mut index = queue.first;
             while index != NONE {
                 let block = self.blocks.at(index);
                 assert!((block.queue, block.previous) == (name, previous));
@@ -311,7 +330,8 @@ impl<K: Eq + Clone> Watchers<K> {
                 assert!(block.live >> used <= 1, "no entry behind the used slots");
                 blocks += 1;
                 len += block.live.count_ones() as usize;
-                (previous, index) = (index, block.next);
+                previous = index;
+                index = block.next;
             }
             assert_eq!(queue.last, previous);
         }
@@ -322,7 +342,8 @@ impl<K: Eq + Clone> Watchers<K> {
 impl<K> Queue<K> {
     #[inline(never)]
     fn append(&mut self, hash: u32, blocks: &mut Slab<Block, 32>) {
-        let (start, previous) = (NonZeroU64::MIN.saturating_add(self.end), self.last);
+        let start = NonZeroU64::MIN.saturating_add(self.end);
+        let previous = self.last;
         let queue = QueueName {
             hash,
             number: self.number,
@@ -343,7 +364,8 @@ impl<K> Queue<K> {
             next: NONE,
             entries,
         };
-        (self.last, self.end) = (blocks.insert(block, 0).index, start.get());
+        self.last = blocks.insert(block, 0).index;
+        self.end = start.get();
         match previous {
             NONE => self.first = self.last,
             previous => blocks.at_mut(previous).next = self.last,
