@@ -403,8 +403,8 @@ impl Run<'_> {
     /// let tries = Periodic::with_delay(Duration::from_secs(1)).start(&timer, |run| {
     ///     match run.number() {
     ///         7 => run.cancel(), // It has worked.
-    ///         number => run.reschedule(Duration::from_secs(1 << number)),
-    ///     };
+    ///         number => _ = run.reschedule(Duration::from_secs(1 << number)),
+    ///     }
     /// })?;
     /// clock.run_for(Duration::from_secs(1 + 127));
     /// assert_eq!(tries.runs(), 8);
@@ -415,8 +415,8 @@ impl Run<'_> {
     }
 
     /// Ends the series as [`Series::cancel`] does: no further run begins.
-    pub fn cancel(&self) -> bool {
-        self.series.end(End::Cancelled)
+    pub fn cancel(&self) {
+        self.series.end(End::Cancelled);
     }
 }
 

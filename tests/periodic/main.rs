@@ -195,12 +195,12 @@ fn a_run_may_choose_when_the_next_one_is_due() {
             match run.number() {
                 0 => {
                     run.reschedule(When::Never);
-                    run.reschedule(7 * MS)
+                    run.reschedule(7 * MS);
                 }
-                1 => run.reschedule(start + 30 * MS),
-                4 => run.reschedule(When::Never),
-                _ => true,
-            };
+                1 => _ = run.reschedule(start + 30 * MS),
+                4 => _ = run.reschedule(When::Never),
+                _ => {}
+            }
         });
         fixture.clock.run_for(200 * MS);
         let ran: Vec<_> = ran.try_iter().collect();

@@ -267,11 +267,11 @@ impl Real {
                 clock.advance(takes * MS);
                 for act in acts {
                     match act {
-                        Act::Reschedule(delay) => own.get().unwrap().reschedule(when(delay)),
-                        Act::Touch(delay) => own.get().unwrap().touch(when(delay)),
-                        Act::RescheduleByRun(delay) => run.reschedule(when(delay)),
+                        Act::Reschedule(delay) => _ = own.get().unwrap().reschedule(when(delay)),
+                        Act::Touch(delay) => _ = own.get().unwrap().touch(when(delay)),
+                        Act::RescheduleByRun(delay) => _ = run.reschedule(when(delay)),
                         Act::Cancel => run.cancel(),
-                    };
+                    }
                 }
             }
         };
