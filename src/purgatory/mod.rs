@@ -1,11 +1,11 @@
 //! The purgatory: where delayed operations wait until they can be completed, and their handles.
 
 use crate::engine::clock::When;
-use crate::engine::shard::AnyShard;
+use crate::engine::shard::{AnyShard, ShardState};
 use crate::purgatory::agenda::{Item, Nesting, enter, queue};
 use crate::purgatory::check::Call;
 use crate::purgatory::shard::{
-    OperationSet, cancel_all, claim, leave, shutdown, visit, visit_all, with,
+    OperationSet, OperationsState, cancel_all, claim, leave, shutdown, visit, visit_all, with,
 };
 use crate::purgatory::source::OperationSource;
 use crate::purgatory::state::EndedBy;
@@ -15,6 +15,7 @@ use crate::sync::home;
 use crate::table::{self, shard_of};
 use crate::timer::Timer;
 use crate::timer::registered::Registered;
+use crate::wheel::tick::Due;
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -578,7 +579,7 @@ impl<K, O> Watch<K, O> {
     }
 }
 
-/// The handle of a watched operation: completes, cancels or extends it.
+/// The handle of a watched operation: completes, cancels or moves it.
 ///
 /// Takes 24 bytes. Dropping it changes nothing, and takes no lock. Keep it as long as you like,
 /// even beyond the purgatory: it keeps neither operation nor timer alive, and never affects another
@@ -630,7 +631,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     }
 
     /// Extends the time that the operation waits, and never shortens it. Returns whether the
-    /// operation is waiting with time left. Takes constant time.
+    /// operation was waiting with time left. Takes constant time.
     ///
     /// Works during the timer's `shutdown` until the reaper has stopped. After that it changes
     /// nothing and returns false.
@@ -658,8 +659,49 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn touch(&self, when: impl Into<When>) -> bool {
+        self.moved(when.into(), ShardState::extend)
+    }
+
+    /// Shortens the time that the operation waits, and never extends it. Returns whether the
+    /// operation was waiting with time left, as [`touch`](Self::touch) does.
+    ///
+    /// Use it for several callers with different time limits: in any order of calls, the earliest
+    /// counts. With a delay of zero the operation expires at the timer's next turn.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tickwheel::purgatory::Purgatory;
+    /// # use tickwheel::{ManualClock, Timer};
+    /// # struct Fetch;
+    /// # impl tickwheel::purgatory::DelayedOperation for Fetch {
+    /// #     fn try_complete(&mut self) -> bool { false }
+    /// #     fn on_complete(&mut self) {}
+    /// # }
+    /// # let clock = ManualClock::new();
+    /// # let timer = Timer::builder().clock(clock.clone()).build()?;
+    /// # let (fetches, second) = (Purgatory::new(&timer), Duration::from_secs(1));
+    /// let watch = fetches.try_complete_else_watch(Fetch, 30 * second, &["orders-0"])?;
+    /// let fetch = watch.pending().unwrap();
+    /// assert!(fetch.hasten(5 * second) && fetch.hasten(60 * second));
+    /// clock.run_for(5 * second);
+    /// assert!(!fetch.is_pending());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hasten(&self, when: impl Into<When>) -> bool {
+        self.moved(when.into(), ShardState::hasten)
+    }
+
+    /// Moves the end of the time that the operation waits, earlier or later. Returns whether the
+    /// operation was waiting with time left, as [`touch`](Self::touch) does.
+    ///
+    /// Moving to an earlier deadline costs as much as filing a new timer.
+    pub fn reschedule(&self, when: impl Into<When>) -> bool {
+        self.moved(when.into(), ShardState::move_to)
+    }
+
+    fn moved(&self, when: When, change: impl FnOnce(&mut OperationsState<K, O>, u32, Due)) -> bool {
         with(self.set, self.id, |state| {
-            state.touch(self.id.key, when.into())
+            state.moved(self.id.key, when, change)
         })
     }
 

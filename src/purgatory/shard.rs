@@ -259,13 +259,18 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
             .is_some_and(|operation| !operation.is_sealed())
     }
 
-    /// Extends a deadline, unless the time is up or the end is decided.
-    pub(crate) fn touch(&mut self, key: Key, when: When) -> bool {
+    /// Moves a deadline by `change`, unless the time is up or the end is decided.
+    pub(crate) fn moved(
+        &mut self,
+        key: Key,
+        when: When,
+        change: impl FnOnce(&mut Self, u32, Due),
+    ) -> bool {
         let Some(context) = self.open_context() else {
             return false;
         };
-        let due = context.time.due(when);
-        let now = due.present.unwrap_or_else(|| context.time.now());
+        let mut due = context.time.due(when);
+        let now = *due.present.get_or_insert_with(|| context.time.now());
         let Some(Record { state, .. }) = self.get(key) else {
             return false;
         };
@@ -274,8 +279,9 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
         if !is_waiting || self.deadline_at(key.index) <= now {
             return false;
         }
-        self.extend(key.index, due);
-        // What never expires is filed nowhere, but the check has to come.
+        change(self, key.index, due);
+        // The check has to come, although what never expires is filed nowhere, and what has moved
+        // is filed for its new deadline only.
         if awaits_check {
             self.file_now(key.index);
         }

@@ -269,6 +269,43 @@ fn who_asks_for_more_time_gets_it_until_the_time_is_up() {
     assert!(!left.touch(When::Never));
 }
 
+#[test]
+fn who_asks_for_less_time_gets_less_until_the_time_is_up() {
+    let fixture = Fixture::new();
+    let ends = |id| [(Completed, id), (Expired, id), (Dropped, id)];
+    let hastened = fixture.watch(fixture.script(1), &[7]);
+    assert!(hastened.hasten(5 * MS) && hastened.hasten(2 * HOUR));
+    let moved = fixture.watch(fixture.script(2), &[7]);
+    assert!(moved.reschedule(2 * HOUR) && moved.reschedule(6 * MS));
+    assert_eq!(fixture.advance(4 * MS), []);
+    assert_eq!(fixture.advance(MS), ends(1));
+    assert_eq!(fixture.advance(MS), ends(2));
+    assert!(!hastened.hasten(MS) && !moved.reschedule(HOUR));
+    // No turn has come since its time is up.
+    let up = fixture.watch_for(MS, fixture.script(3), &[7]);
+    fixture.clock.advance(MS);
+    assert!(!up.reschedule(HOUR) && !up.hasten(Duration::ZERO) && up.is_pending());
+    assert_eq!(fixture.advance(Duration::ZERO), ends(3));
+    let left = fixture.watch(fixture.script(4), &[7]);
+    fixture.timer.shutdown();
+    assert!(!left.reschedule(HOUR) && !left.hasten(MS));
+}
+
+/// An operation that another thread holds is moved too.
+#[test]
+fn who_asks_for_no_time_during_a_check_lets_the_operation_expire_after_it() {
+    let fixture = Fixture::new();
+    let (own, handle) = hand::<Pending<u32, Script>>();
+    let script = fixture.script(1).when(move || {
+        let own = own.lock().unwrap();
+        own.as_ref().is_some_and(|own| !own.hasten(Duration::ZERO))
+    });
+    *handle.lock().unwrap() = Some(fixture.watch(script, &[1]));
+    assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
+    let ends = [(Completed, 1), (Expired, 1), (Dropped, 1)];
+    assert_eq!(fixture.advance(Duration::ZERO), ends);
+}
+
 /// The time is up during its check, or before the last one.
 #[test]
 fn who_asks_for_more_time_during_a_check_gets_it_until_the_time_is_up() {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+use tickwheel::purgatory::Pending;
 use tickwheel::{Task, When};
 
 /// Does it on another thread.
@@ -189,13 +190,20 @@ fn what_is_left_to_the_executor_expires_when_its_time_is_up() {
 
 /// Seen to fail: it was filed nowhere any more, and the check never came.
 #[test]
-fn what_is_touched_to_never_is_checked_by_the_executor_all_the_same() {
-    for never in [When::Never, Duration::MAX.into()] {
+fn what_is_moved_is_checked_by_the_executor_all_the_same() {
+    type Move = fn(&Pending<u32, Script>) -> bool;
+    let moves: [Move; 4] = [
+        |it| it.touch(When::Never),
+        |it| it.touch(Duration::MAX),
+        |it| it.reschedule(When::Never),
+        |it| it.hasten(HOUR / 2),
+    ];
+    for moved in moves {
         let fixture = Fixture::new();
         let (script, _) = triggered_in_each_check(&fixture, 2 + CHECKS + 1);
         let pending = fixture.watch(script, &[1]);
         assert_eq!(fixture.purgatory.check_and_complete(&1), 0);
-        assert!(pending.touch(never));
+        assert!(moved(&pending));
         assert_eq!(fixture.counts(), (1, 1, 1));
         assert_eq!(fixture.timer.advance_clock(Duration::ZERO), 1);
         assert_eq!(fixture.purgatory.stats().completed_by_trigger, 1);

@@ -176,10 +176,15 @@ impl Run {
             Step::Force(nth) => self.force(nth),
             Step::Cancel(nth) => self.cancel(nth),
             Step::Touch(nth, timeout) => {
-                if let Some(id) = self.naive.nth_handle(nth) {
-                    let waits = self.naive.touch(id, timeout);
-                    assert_eq!(self.world.handle(id).touch(half_ms(timeout)), waits, "{id}");
-                }
+                self.moved(nth, timeout, Naive::touch, |it, when| it.touch(when));
+            }
+            Step::Hasten(nth, timeout) => {
+                self.moved(nth, timeout, Naive::hasten, |it, when| it.hasten(when));
+            }
+            Step::Reschedule(nth, timeout) => {
+                self.moved(nth, timeout, Naive::reschedule, |it, when| {
+                    it.reschedule(when)
+                });
             }
             Step::CancelForKey(key) => {
                 let expected = self.naive.cancel_for_key(key);
@@ -223,6 +228,21 @@ impl Run {
             waits,
             "force of {id}"
         );
+    }
+
+    fn moved(
+        &mut self,
+        nth: usize,
+        timeout: u64,
+        expected: fn(&mut Naive, usize, u64) -> bool,
+        moves: fn(&Pending<u32, Script>, Duration) -> bool,
+    ) {
+        let Some(id) = self.naive.nth_handle(nth) else {
+            return;
+        };
+        let waits = expected(&mut self.naive, id, timeout);
+        let moved = moves(&self.world.handle(id), half_ms(timeout));
+        assert_eq!(moved, waits, "{id}");
     }
 
     fn cancel(&mut self, nth: usize) {

@@ -20,7 +20,7 @@ pub(crate) struct Operation {
     pub(crate) keys: Vec<u32>,
     /// In half milliseconds.
     deadline: u64,
-    /// The tick in which it was added, if the deadline had passed then.
+    /// The tick in which it was added or moved, if the deadline had passed then.
     added: Option<u64>,
     pub(crate) holds: bool,
     then: Then,
@@ -163,11 +163,25 @@ impl Naive {
 
     /// Returns whether the operation waits, and its time is not up.
     pub(crate) fn touch(&mut self, id: usize, timeout: u64) -> bool {
-        let (deadline, waits) = (self.now + timeout, self.waits(id));
-        let waits = waits && self.now < self.operations[id].deadline;
+        self.moved(id, timeout, |deadline, before| deadline > before)
+    }
+
+    pub(crate) fn hasten(&mut self, id: usize, timeout: u64) -> bool {
+        self.moved(id, timeout, |deadline, before| deadline < before)
+    }
+
+    pub(crate) fn reschedule(&mut self, id: usize, timeout: u64) -> bool {
+        self.moved(id, timeout, |_, _| true)
+    }
+
+    fn moved(&mut self, id: usize, timeout: u64, moves: impl Fn(u64, u64) -> bool) -> bool {
+        let deadline = self.now + timeout;
+        let tick = self.now / 2;
+        let waits = self.waits(id) && self.now < self.operations[id].deadline;
         let operation = &mut self.operations[id];
-        if waits && deadline > operation.deadline {
+        if waits && moves(deadline, operation.deadline) {
             operation.deadline = deadline;
+            operation.added = (timeout == 0).then_some(tick);
         }
         waits
     }
@@ -330,6 +344,8 @@ pub(crate) enum Step {
     Force(usize),
     Cancel(usize),
     Touch(usize, u64),
+    Hasten(usize, u64),
+    Reschedule(usize, u64),
     CancelForKey(u32),
     CancelAll,
     ForceAll,
@@ -377,7 +393,7 @@ impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         // Mostly a recent operation: the old ones have ended.
         let nth = usize::arbitrary(g) % 20;
-        match u8::arbitrary(g) % 36 {
+        match u8::arbitrary(g) % 40 {
             0..=12 => {
                 let holds = u8::arbitrary(g) % 8 == 0;
                 let timeout = u64::arbitrary(g) % 41;
@@ -401,6 +417,8 @@ impl Arbitrary for Step {
             32 => Step::Busy,
             33 => Step::CancelAll,
             34 => Step::ForceAll,
+            35..=36 => Step::Hasten(nth, u64::arbitrary(g) % 41),
+            37..=38 => Step::Reschedule(nth, u64::arbitrary(g) % 41),
             _ => Step::WorkOff,
         }
     }
