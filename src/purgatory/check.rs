@@ -6,7 +6,7 @@
 use crate::engine::shard::Refusal;
 use crate::purgatory::agenda::Nesting;
 use crate::purgatory::operation::{DelayedOperation, WatchError};
-use crate::purgatory::shard::{Added, OperationSet, OperationsState, Panics, leave, with};
+use crate::purgatory::shard::{Added, LockedShard, OperationSet, Panics, leave, with_shard};
 use crate::purgatory::state::{EndedBy, Next};
 use crate::purgatory::watchers::{Id, Spots};
 use crate::table::shard_of;
@@ -82,8 +82,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         let mut completed = 0;
         let mut taken = None;
         for (number, &id) in batch.iter().enumerate() {
-            let trigger = |state: &mut OperationsState<K, O>| state.operation(id.key)?.trigger();
-            let held = taken.take().or_else(|| with(self.set, id, trigger));
+            let trigger = |state: &mut LockedShard<K, O>| state.operation(id.key)?.trigger();
+            let held = taken.take().or_else(|| with_shard(self.set, id, trigger));
             let Some(held) = held else { continue };
             // Takes the next operation under the same lock, if it is in the same shard.
             let next = batch.get(number + 1).filter(|next| next.shard == id.shard);
@@ -96,7 +96,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
     }
 
     /// Checks an operation that this thread holds, and serves later requests. The first check, if
-    /// true, ends it as `is`. Calls `let_go` under the lock that releases the operation.
+    /// true, ends it as `is`. Calls `on_let_go` under the lock that releases the operation.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -104,18 +104,17 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         mut operation: O,
         mut is: EndedBy,
         mut added: Option<&mut Added>,
-        mut let_go: impl FnMut(&mut OperationsState<K, O>),
+        mut on_let_go: impl FnMut(&mut LockedShard<K, O>),
     ) -> Served<O> {
         for checks in 1.. {
             if let Some(ended_by) = self.condition(&mut operation, is) {
                 return self.end(id, operation, ended_by, added);
             }
-            let next = with(self.set, id, |state| {
+            let next = with_shard(self.set, id, |state| {
                 let may_check = checks < MAX_CHECKS;
-                let next =
-                    state.release_operation(id.key, operation, may_check, added.as_deref_mut());
+                let next = state.let_go(id.key, operation, may_check, added.as_deref_mut());
                 if let Next::LetGo { .. } = next {
-                    let_go(state);
+                    on_let_go(state);
                 }
                 next
             });
@@ -132,7 +131,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
     /// Ends the operation as the holder `wants`, or as another thread was promised.
     fn end(&self, id: Id, operation: O, wants: EndedBy, added: Option<&mut Added>) -> Served<O> {
         let mut spots = Spots::NONE;
-        let ended_by = with(self.set, id, |state| {
+        let ended_by = with_shard(self.set, id, |state| {
             if let Some(added) = added {
                 state.settle(id.key.index, added);
             }

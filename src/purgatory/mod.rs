@@ -5,7 +5,7 @@ use crate::engine::shard::{AnyShard, ShardState};
 use crate::purgatory::agenda::{Item, Nesting, enter, queue};
 use crate::purgatory::check::Call;
 use crate::purgatory::shard::{
-    OperationSet, OperationsState, cancel_all, claim, leave, shutdown, visit, visit_all, with,
+    LockedShard, OperationSet, cancel_all, claim, leave, shutdown, visit, visit_all, with_shard,
 };
 use crate::purgatory::source::OperationSource;
 use crate::purgatory::state::EndedBy;
@@ -594,7 +594,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
     /// `on_complete` it is not. Only its callbacks tell how it ended.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        with(self.set, self.id, |state| state.is_pending(self.id.key))
+        with_shard(self.set, self.id, |state| state.is_pending(self.id.key))
     }
 
     /// Completes the operation, whether its condition holds or not. Returns whether this call did
@@ -608,7 +608,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
         let set = self.set;
         let key = self.id.key;
         let mut spots = Spots::NONE;
-        let (claimed, panics) = with(set, self.id, |state| {
+        let (claimed, panics) = with_shard(set, self.id, |state| {
             (
                 state.claim(key, EndedBy::Forced, &mut spots),
                 state.extra.panics.clone(),
@@ -699,8 +699,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
         self.moved(when.into(), ShardState::move_to)
     }
 
-    fn moved(&self, when: When, change: impl FnOnce(&mut OperationsState<K, O>, u32, Due)) -> bool {
-        with(self.set, self.id, |state| {
+    fn moved(&self, when: When, change: impl FnOnce(&mut LockedShard<K, O>, u32, Due)) -> bool {
+        with_shard(self.set, self.id, |state| {
             state.moved(self.id.key, when, change)
         })
     }

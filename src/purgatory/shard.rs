@@ -6,7 +6,7 @@
 //! longer filed, and its task is on its way through the executor. Until the task runs, any thread
 //! may end the operation.
 //!
-//! Invariants, checked by [`OperationsState::assert_operations`] while no operation is being added:
+//! Invariants, checked by [`LockedShard::assert_operations`] while no operation is being added:
 //! those of the watchers; each operation has its entries; and exactly the operations whose time is
 //! not up are filed. The source checks those of the wheel.
 
@@ -51,7 +51,7 @@ impl<K> Extra for Operations<K> {
 }
 
 pub(crate) type OperationShard<K, O> = Shard<Record<O>, Operations<K>>;
-pub(crate) type OperationsState<K, O> = ShardState<Record<O>, Operations<K>>;
+pub(crate) type LockedShard<K, O> = ShardState<Record<O>, Operations<K>>;
 
 /// A purgatory's shards, which handles refer to.
 pub(crate) type OperationSet<K, O> = &'static [CachePadded<OperationShard<K, O>>];
@@ -81,10 +81,10 @@ impl Added {
 }
 
 #[inline]
-pub(crate) fn with<K, O, R>(
+pub(crate) fn with_shard<K, O, R>(
     set: OperationSet<K, O>,
     id: Id,
-    act: impl FnOnce(&mut OperationsState<K, O>) -> R,
+    act: impl FnOnce(&mut LockedShard<K, O>) -> R,
 ) -> R {
     set[usize::from(id.shard)].with(act)
 }
@@ -108,7 +108,7 @@ pub(crate) fn claim<K: Eq + Clone, O>(
     wants: EndedBy,
 ) -> Cancel<O> {
     let mut spots = Spots::NONE;
-    let claimed = with(set, id, |state| state.claim(id.key, wants, &mut spots));
+    let claimed = with_shard(set, id, |state| state.claim(id.key, wants, &mut spots));
     leave(set, &spots);
     claimed
 }
@@ -176,7 +176,7 @@ pub(crate) fn visit<K: Eq + Clone, O>(
     }
 }
 
-impl<K: Eq + Clone, O> OperationsState<K, O> {
+impl<K: Eq + Clone, O> LockedShard<K, O> {
     pub(crate) fn begin(&mut self, added: &mut Added) -> Result<Id, Refusal> {
         self.admit(Limit::Keep)?;
         let record = Record {
@@ -205,7 +205,7 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Releases an operation whose condition is false; returns it to the holder if something else
     /// has to be done. `may_check`: the holder may check again. `added`: what to store for an
     /// operation that is being added.
-    pub(crate) fn release_operation(
+    pub(crate) fn let_go(
         &mut self,
         key: Key,
         operation: O,
@@ -218,10 +218,12 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
             return Next::End(operation, EndedBy::Withdrawn);
         }
         let record = self.at_mut(key.index);
-        let next = record.state.release(operation, may_check, !is_closed);
+        let next = record.state.let_go(operation, may_check, !is_closed);
         let Next::LetGo { leaves_check } = next else {
             return next;
         };
+        // All under this lock. If the lock were released once the operation is back, another thread
+        // could end it, find no spots in the record, and leave its entries under the other keys.
         if let Some(added) = added {
             self.settle(key.index, added);
             self.file(added.reference, added.due);
@@ -248,6 +250,9 @@ impl<K: Eq + Clone, O> OperationsState<K, O> {
     /// Returns an operation whose task runs, to be checked or expired.
     pub(crate) fn run_task(&mut self, key: Key, spots: &mut Spots) -> Option<(O, EndedBy)> {
         let (operation, by) = self.operation(key)?.task_runs()?;
+        // Under the lock that takes the operation: a trigger would find a record without one, and
+        // leave a request that nobody serves. A check keeps the record, because it may put the
+        // operation back.
         if by == EndedBy::Expired {
             self.finish(key, by, spots);
         }

@@ -11,7 +11,7 @@ use crate::engine::source::Turn;
 use crate::purgatory::agenda::enter;
 use crate::purgatory::check::Call;
 use crate::purgatory::operation::DelayedOperation;
-use crate::purgatory::shard::{Operations, Panics, Record, leave, shutdown, with};
+use crate::purgatory::shard::{Operations, Panics, Record, leave, shutdown, with_shard};
 use crate::purgatory::state::EndedBy;
 use crate::purgatory::watchers::{Id, Spots};
 use crate::sync::atomic::AtomicU64;
@@ -65,23 +65,25 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
     }
 
     /// Checks or expires an operation whose task runs.
+    /// Also when the task is dropped, by an executor that refuses it, say. After `DUE` nothing
+    /// flushes the record again, and a `CHECK` that stays would swallow all later requests.
     fn run_task(&self, id: Id) {
         let set = self.shards.set;
         let panics = &self.panics;
         let mut spots = Spots::NONE;
-        let taken = with(set, id, |state| state.run_task(id.key, &mut spots));
+        let taken = with_shard(set, id, |state| state.run_task(id.key, &mut spots));
         let Some((operation, by)) = taken else { return };
         leave(set, &spots);
-        enter(|nesting| match by {
-            EndedBy::Expired => panics.conclude(nesting, operation, by),
-            _ => drop(
-                Call {
-                    set,
-                    panics,
-                    nesting,
-                }
-                .check(id, operation, by, None, |_| ()),
-            ),
+        enter(|nesting| {
+            if by == EndedBy::Expired {
+                return panics.conclude(nesting, operation, by);
+            }
+            let call = Call {
+                set,
+                panics,
+                nesting,
+            };
+            drop(call.check(id, operation, by, None, |_| ()));
         });
     }
 }

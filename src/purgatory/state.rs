@@ -21,13 +21,15 @@
 //!
 //! 1. *T2 triggers.* T1's check has read the end of a log, 90. T2 appends up to 120, and triggers
 //!    the key. If T2 went on, T1 would find the condition false, put the operation back, and nobody
-//!    would see the 120. So T2 leaves `AGAIN`, and T1 checks once more before it lets go. Before
-//!    that check `AGAIN` is cleared: a trigger that comes during it leaves the request anew.
+//!    would see the 120. So T2 leaves `AGAIN`, and T1 checks once more before it lets go. `AGAIN`
+//!    is cleared as T1 looks: a trigger during the next check leaves it anew. If it stayed, each
+//!    look would find a request that nobody made.
 //! 2. *Triggers do not stop.* T1 would check the same operation for ever. So after eight checks T1
 //!    lets go with `CHECK`: the record is filed as due at once, and its task makes the ninth check,
-//!    on a thread of the executor. If `CHECK` stands there already, that task is on its way. If
-//!    `DUE` does, the record is filed no longer, but the task that expires it is on its way, and
-//!    looks at `CHECK` as well.
+//!    on a thread of the executor. If `CHECK` stands there already, that task is on its way. It
+//!    clears `CHECK` before it checks, so its check serves this request too. If `DUE` stands there,
+//!    the record is filed no longer, but the task that expires it has not run yet: it looks at
+//!    `CHECK` first.
 //! 3. *The time is up.* The record's task runs on T2, and leaves `EXPIRED`. No other task comes for
 //!    this record: without a look at `EXPIRED`, T1 would put the operation back for ever. T1 ends
 //!    it after a check that was false. The task of (2) does the same if the time is up when it
@@ -36,10 +38,13 @@
 //!    T1's that returns true all the same may have taken an item out of a queue: a cancel would
 //!    lose the item, so the operation completes. A force changes nothing then but the counter. The
 //!    first of the two requests counts: T2 has told its caller what becomes of the operation.
-//! 5. *T1 is still adding.* The operation has entries under some of its keys. If T2 ended it now,
-//!    T1 would go on, and leave entries of an operation that nobody finds. So T2 leaves it alone. A
-//!    shutdown closes the shard before. T1 finds that when it lets go, and takes the operation
-//!    back.
+//! 5. *T1 is still adding, and T2 cancels all of a key.* T1 would end the operation as cancelled,
+//!    and tell its own caller that it is completed. So T2 passes over it, as if it were added after
+//!    the cancel. A shutdown closes the shard before: T1 finds that when it lets go, and takes the
+//!    operation back.
+//! 6. *T2 cancels between two locks.* T1 lets go, and learns that the operation has to expire. The
+//!    lock is released. T2 cancels, finds no operation, and answers `Deferred`. T1 takes the lock
+//!    again to finish. The condition was false, so T1 keeps what T2 has told its caller.
 
 use crate::purgatory::operation::Cancel;
 
@@ -152,7 +157,7 @@ impl<O> OperationState<O> {
 
     /// Releases an operation whose condition is false. `may_check`: the holder may check for later
     /// triggers. `may_leave`: a task may.
-    pub(crate) fn release(&mut self, operation: O, may_check: bool, may_leave: bool) -> Next<O> {
+    pub(crate) fn let_go(&mut self, operation: O, may_check: bool, may_leave: bool) -> Next<O> {
         let asked = self.word & AGAIN != 0;
         self.word &= !AGAIN; // (1)
         if self.word & SEALED != 0 {
@@ -182,12 +187,12 @@ impl<O> OperationState<O> {
     /// only changes the counter. Neither affects an operation whose check panicked.
     pub(crate) fn finish(&self, wants: EndedBy) -> EndedBy {
         if wants != EndedBy::Panicked && self.word & FORCED != 0 {
-            EndedBy::Forced
-        } else if wants == EndedBy::Expired && self.word & CANCELLED != 0 {
-            EndedBy::Cancelled
-        } else {
-            wants
+            return EndedBy::Forced; // (4)
         }
+        if wants == EndedBy::Expired && self.word & CANCELLED != 0 {
+            return EndedBy::Cancelled; // (6)
+        }
+        wants
     }
 
     pub(crate) fn is_filed(&self) -> bool {

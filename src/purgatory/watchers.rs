@@ -239,7 +239,7 @@ impl<K: Eq + Clone> Watchers<K> {
                     return None; // (2)
                 }
                 if position < visit.from {
-                    continue; // Seen before (1).
+                    continue; // Seen before: by (1), or in this block, where the last batch ended.
                 }
                 if out.len() == room.min(BATCH) {
                     return Some(visit);
@@ -380,7 +380,8 @@ impl<K> Queue<K> {
             previous => blocks.at_mut(previous).next = next,
         }
         match next {
-            // The block before it is full: only then was this one appended.
+            // The block before it is full: only then was this one appended. Its place counts as
+            // used up, or a later entry would get a position that a visit has passed.
             NONE => (self.last, self.end) = (previous, self.end - self.end % STRIDE + FULL),
             next => blocks.at_mut(next).previous = previous,
         }
