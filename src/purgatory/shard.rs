@@ -222,8 +222,9 @@ impl<K: Eq + Clone, O> LockedShard<K, O> {
         let Next::LetGo { leaves_check } = next else {
             return next;
         };
-        // All under this lock. If the lock were released once the operation is back, another thread
-        // could end it, find no spots in the record, and leave its entries under the other keys.
+        // Under the same lock as before. If the lock were released once the operation is back,
+        // another thread could end it, find no spots in the record, and leave its entries under the
+        // other keys. The record would then be filed although it is gone.
         if let Some(added) = added {
             self.settle(key.index, added);
             self.file(added.reference, added.due);
@@ -250,9 +251,9 @@ impl<K: Eq + Clone, O> LockedShard<K, O> {
     /// Returns an operation whose task runs, to be checked or expired.
     pub(crate) fn run_task(&mut self, key: Key, spots: &mut Spots) -> Option<(O, EndedBy)> {
         let (operation, by) = self.operation(key)?.task_runs()?;
-        // Under the lock that takes the operation: a trigger would find a record without one, and
-        // leave a request that nobody serves. A check keeps the record, because it may put the
-        // operation back.
+        // Under the lock that takes the operation. Between two locks, a trigger would find a record
+        // without an operation, and leave a request that nobody serves. A check keeps the record,
+        // because it may put the operation back.
         if by == EndedBy::Expired {
             self.finish(key, by, spots);
         }

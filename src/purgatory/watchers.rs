@@ -24,8 +24,9 @@
 //!    one, and so on: the visit would not end. So it ends at `until`, the last position that there
 //!    was when it began.
 //! 3. *Blocks hold little.* A thousand operations came and went, and left one entry in each of a
-//!    thousand blocks, or all were seen before. A batch looks at as many blocks as it may have
-//!    entries, so that the lock is not held for long.
+//!    thousand blocks. Or a visit that began anew at the front (1) has seen all of a thousand
+//!    blocks. A batch looks at as many blocks as it may have entries, so that the lock is not held
+//!    for long.
 
 use crate::table::KeyTable;
 use crate::wheel::slab::{Key, Slab};
