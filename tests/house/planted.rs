@@ -22,5 +22,5 @@ fn planted_bugs_find_their_place() {
         assert!(checked.status.success(), "{}: {errors}", patch.display());
         patches += 1;
     }
-    assert!(patches > 40, "only {patches} patches were found");
+    assert!(patches > 30, "only {patches} patches were found");
 }
