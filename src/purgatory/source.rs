@@ -65,8 +65,9 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
     }
 
     /// Checks or expires an operation whose task runs.
-    /// Also when the task is dropped, by an executor that refuses it, say. After `DUE` nothing
-    /// flushes the record again, and a `CHECK` that stays would swallow all later requests.
+    /// Called when the task runs, and when it is dropped by an executor that refuses it. If a
+    /// dropped task did nothing, its operation would wait for ever: after `DUE` nothing flushes the
+    /// record again, and while `CHECK` stays no other task is made.
     fn run_task(&self, id: Id) {
         let set = self.shards.set;
         let panics = &self.panics;

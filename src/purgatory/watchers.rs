@@ -381,8 +381,9 @@ impl<K> Queue<K> {
             previous => blocks.at_mut(previous).next = next,
         }
         match next {
-            // The block before it is full: only then was this one appended. Its place counts as
-            // used up, or a later entry would get a position that a visit has passed.
+            // The slots of the block before it are used up: only then was this one appended. So
+            // `end` goes to the end of that block. The next entry would overwrite one there
+            // otherwise, at a position that a visit has passed.
             NONE => (self.last, self.end) = (previous, self.end - self.end % STRIDE + FULL),
             next => blocks.at_mut(next).previous = previous,
         }
