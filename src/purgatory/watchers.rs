@@ -216,17 +216,21 @@ impl<K: Eq + Clone> Watchers<K> {
         Some(Visit { until, ..named })
     }
 
+    /// Returns the block at which a visit goes on; `None` if its queue has gone.
+    #[inline]
+    fn next_block(&self, visit: Visit) -> Option<u32> {
+        if self.blocks.get(visit.block).is_some() {
+            return Some(visit.block.index);
+        }
+        // (1)
+        let QueueName { hash, number } = visit.queue;
+        let queue = self.queues.find(hash, |queue| queue.number == number)?;
+        Some(queue.first)
+    }
+
     /// Appends at most `room` operations of a visit to `out`. Returns the rest of the visit.
     pub(crate) fn go_on(&self, mut visit: Visit, room: usize, out: &mut Vec<Id>) -> Option<Visit> {
-        let QueueName { hash, number } = visit.queue;
-        let mut index = visit.block.index;
-        if self.blocks.get(visit.block).is_none() {
-            // (1)
-            index = self
-                .queues
-                .find(hash, |queue| queue.number == number)?
-                .first;
-        }
+        let mut index = self.next_block(visit)?;
         // (3)
         for _ in 0..BATCH {
             visit.block = self.blocks.key_at(index)?;
@@ -256,15 +260,7 @@ impl<K: Eq + Clone> Watchers<K> {
 
     /// Adds up how many entries a visit sees, for some blocks. Returns the rest of the visit.
     pub(crate) fn count(&self, mut visit: Visit, count: &mut usize) -> Option<Visit> {
-        let QueueName { hash, number } = visit.queue;
-        let mut index = visit.block.index;
-        if self.blocks.get(visit.block).is_none() {
-            // The first blocks have been counted: `from` lies behind them.
-            index = self
-                .queues
-                .find(hash, |queue| queue.number == number)?
-                .first;
-        }
+        let mut index = self.next_block(visit)?;
         for _ in 0..BATCH {
             let block = self.blocks.at(index);
             // Without this bound, a key to which others keep adding would be counted forever.
