@@ -100,7 +100,7 @@ impl<S: Source + 'static> Drop for Registered<S> {
 #[cfg(all(test, not(tickwheel_model)))]
 mod tests {
     use super::*;
-    use crate::ManualClock;
+    use crate::engine::manual_clock::ManualClock;
     use std::time::Duration;
 
     /// Nothing of a user's runs between the two, and no model stops there.
