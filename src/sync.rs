@@ -19,6 +19,8 @@ use shuttle::sync as base;
 use std::sync as base;
 
 use std::cell::Cell;
+use std::io;
+use std::mem;
 use std::ops::DerefMut;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::{PoisonError, TryLockError};
@@ -112,6 +114,41 @@ impl Condvar {
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }
+}
+
+/// A thread of the crate's. A fork copies only the thread that forks, so in the child this is the
+/// handle of a thread that does not exist.
+pub(crate) struct OwnThread {
+    handle: thread::JoinHandle<()>,
+    process: u32,
+}
+
+impl OwnThread {
+    /// Starts a thread, which contains every panic.
+    pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+        let handle = thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(OwnThread {
+            handle,
+            process: process(),
+        })
+    }
+
+    /// Waits until the thread has ended. In a forked process, returns at once.
+    pub(crate) fn join(self) {
+        if self.process != process() {
+            // There, a join ends the process or never returns. A drop would detach the thread,
+            // which may touch a stack that the child has reused.
+            mem::forget(self.handle);
+            return;
+        }
+        let _ = self.handle.join();
+    }
+}
+
+/// Returns the number of this process. Only Unix has forks: elsewhere all processes are 0, also
+/// where `std` knows no numbers and would panic.
+pub(crate) fn process() -> u32 {
+    if cfg!(unix) { std::process::id() } else { 0 }
 }
 
 /// Returns how many threads can run at once. In models this is one, on every machine.

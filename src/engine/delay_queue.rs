@@ -208,7 +208,7 @@ impl DelayQueue {
     }
 
     /// Notes the first bucket of a shard that the caller holds. Wakes the threads that sleep
-    /// longer. Returns whether listeners have to be woken.
+    /// longer. Returns whether anybody waits: listeners have to be woken.
     pub(crate) fn offer(&self, shard: ShardId, first: First) -> bool {
         let First {
             tick,
@@ -231,7 +231,7 @@ impl DelayQueue {
         self.wake(state)
     }
 
-    /// Wakes the threads that sleep. Returns whether there are listeners.
+    /// Wakes the threads that sleep. Returns whether there are any, or listeners.
     fn wake(&self, state: HotMutexGuard<'_, State>) -> bool {
         let sleepers = state.sleepers;
         let listens = !state.listeners.is_empty();
@@ -239,7 +239,7 @@ impl DelayQueue {
         if sleepers != 0 {
             self.changed.notify_all();
         }
-        listens
+        sleepers != 0 || listens
     }
 
     /// Begins a turn, unless nothing is to be done in the present tick.

@@ -19,7 +19,7 @@ use crate::engine::shard::{AnyShard, NAP, TimerContext};
 use crate::engine::source::{Sources, Turn};
 use crate::engine::stats::{Snapshot, Stats};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Mutex, either_in_models, nap, thread, thread_local};
+use crate::sync::{Mutex, OwnThread, either_in_models, nap, thread, thread_local};
 use crate::wheel::tick::{Nanos, Tick};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -216,6 +216,7 @@ impl Engine {
         let panicked = self.context.panicked.load(Ordering::Relaxed);
         stats.panicked = stats.panicked.saturating_add(panicked);
         stats.wakeups = delay_queue.wakeups();
+        stats.forked = self.context.check_fork();
         stats
     }
 
@@ -298,7 +299,7 @@ pub(crate) fn is_reaper() -> bool {
 }
 
 pub(crate) struct Reaper {
-    thread: Mutex<Option<thread::JoinHandle<()>>>,
+    thread: Mutex<Option<OwnThread>>,
 }
 
 /// How long the reaper pauses between two panics in a row: constant panics cost next to nothing,
@@ -310,16 +311,15 @@ impl Reaper {
     /// panic that reaches its loop, that of a user's `Drop` or of a clock, is counted and reported,
     /// and the reaper goes on.
     pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<Self> {
-        let engine = Arc::clone(engine);
-        let builder = thread::Builder::new().name(engine.context.name.to_string());
-        let thread = builder.spawn(move || {
+        let own = Arc::clone(engine);
+        let thread = OwnThread::spawn(&engine.context.name, move || {
             IS_REAPER.with(|is_reaper| is_reaper.set(true));
-            let context = &engine.context;
+            let context = &own.context;
             let name = &*context.name;
             report::event!(debug, timer = name, "the reaper has started");
             let mut has_panicked = false;
             while !context.delay_queue.is_stopped() {
-                let advance = || engine.advance_clock(Duration::MAX, usize::MAX);
+                let advance = || own.advance_clock(Duration::MAX, usize::MAX);
                 // In a model, a panic of the reaper must fail the model.
                 if cfg!(tickwheel_model) {
                     advance();
@@ -348,7 +348,7 @@ impl Reaper {
         // Held while joining, so that other joins also wait for the thread's end.
         let mut thread = self.thread.lock();
         if let Some(thread) = thread.take() {
-            let _ = thread.join(); // It contains every panic.
+            thread.join();
         }
     }
 }

@@ -9,10 +9,10 @@
 
 use crate::engine::clock::{Time, When};
 use crate::engine::delay_queue::{DelayQueue, ShardId, TurnStart};
-use crate::engine::report::{catch_panic, catch_panic_of};
+use crate::engine::report::{self, catch_panic, catch_panic_of};
 use crate::engine::stats::Snapshot;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{HotMutex, HotMutexGuard, Mutex, nap};
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{HotMutex, HotMutexGuard, Mutex, nap, process};
 use crate::wheel::bucket::Reference;
 use crate::wheel::counters::Counters;
 use crate::wheel::expirations::First;
@@ -40,6 +40,10 @@ pub(crate) struct TimerContext {
     pub(crate) panicked: AtomicU64,
     /// How much has expired in all turns. Relaxed: other threads use it only as a hint.
     pub(crate) expired: AtomicU64,
+    /// The process in which the timer was started, if it has a reaper.
+    started_in: Option<u32>,
+    /// Whether it was reported that this process is another one. Relaxed: it publishes nothing.
+    reported_fork: AtomicBool,
 }
 
 /// Whether an entry counts against `max_pending`, or cannot be refused.
@@ -56,7 +60,12 @@ pub(crate) enum Refusal {
 }
 
 impl TimerContext {
-    pub(crate) fn new(name: Arc<str>, time: Time, max_pending: Option<usize>) -> Self {
+    pub(crate) fn new(
+        name: Arc<str>,
+        time: Time,
+        max_pending: Option<usize>,
+        with_reaper: bool,
+    ) -> Self {
         TimerContext {
             name,
             time,
@@ -65,7 +74,23 @@ impl TimerContext {
             pending: CachePadded::default(),
             panicked: AtomicU64::new(0),
             expired: AtomicU64::new(0),
+            started_in: with_reaper.then(process),
+            reported_fork: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether this process was forked after the timer was started, and so has no copy of
+    /// the reaper. Reports that once. Costs a system call; the caller holds no lock.
+    pub(crate) fn check_fork(&self) -> bool {
+        let is_forked = self.started_in.is_some_and(|started| started != process());
+        if is_forked && !self.reported_fork.swap(true, Ordering::Relaxed) {
+            report::event!(
+                error,
+                timer = &*self.name,
+                "the timer was started before a fork: it has no reaper in this process"
+            );
+        }
+        is_forked
     }
 
     /// Wakes the futures and loops that drive the timer. The caller holds no lock, because wakers
@@ -247,20 +272,21 @@ impl<T, X> Shard<T, X> {
     }
 
     /// Offers the first bucket if it has changed, and releases the lock. After that, wakes the
-    /// listeners that wait longer.
+    /// listeners that wait longer, and looks whether there is a reaper to be woken.
     #[cold]
     fn offer_and_release(mut state: ShardGuard<'_, T, X>) {
         let first = state.wheel.take_first();
         let before = mem::replace(&mut state.offered, first);
-        let mut listens = None;
+        let mut waits = None;
         if let (Some(context), Some(id)) = (&state.context, state.id) {
             if first != before && context.delay_queue.offer(id, first) {
-                listens = Some(Arc::clone(context));
+                waits = Some(Arc::clone(context));
             }
         }
         drop(state);
-        if let Some(context) = listens {
+        if let Some(context) = waits {
             context.wake_listeners();
+            context.check_fork();
         }
     }
 

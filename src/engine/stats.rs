@@ -55,6 +55,9 @@ pub struct Stats {
     pub cascaded: u64,
     /// Wake-ups of threads that waited in `advance_clock`, the reaper for example.
     pub wakeups: u64,
+    /// Whether the timer was started before a `fork` and this is the child, which has
+    /// [no reaper](crate::TimerBuilder::start).
+    pub forked: bool,
     /// By how much timers expired after their deadline.
     pub lateness: Lateness,
 }
@@ -79,6 +82,9 @@ impl fmt::Display for Stats {
             "{}: added {}, pending {}",
             self.name, self.added, self.pending
         )?;
+        if self.forked {
+            writeln!(f, "no reaper: the timer was started before a fork")?;
+        }
         writeln!(
             f,
             "cancelled {}, rescheduled {}",

@@ -178,6 +178,17 @@ impl<T: Send + 'static> TimerBuilder<T> {
 
     /// Builds a timer with its own reaper thread, which hands expired tasks to the executor.
     ///
+    /// # Forks
+    /// The child of a `fork` has no copy of the reaper. There, tasks are accepted, and expire only
+    /// if you call `advance_clock`. An `add` that would wake the reaper reports that as an error
+    /// event, once for each timer, as does `stats`; [`Stats::forked`](crate::Stats::forked) is
+    /// true. An `add` of a deadline behind the one that the reaper was waiting for wakes nobody,
+    /// and does not notice the fork. Neither does any `add` if the reaper was at work during the
+    /// fork.
+    ///
+    /// In the child, `shutdown` and the drop of the last clone do not wait for the reaper or a
+    /// [`Worker`](crate::Worker). A timer that was only built goes on in the child.
+    ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
@@ -215,7 +226,12 @@ impl<T: Send + 'static> TimerBuilder<T> {
         }
         let shards = shards.next_power_of_two();
         let time = Time::new(clock, TickLength::new(tick));
-        let context = Arc::new(TimerContext::new(name.into(), time, max_pending));
+        let context = Arc::new(TimerContext::new(
+            name.into(),
+            time,
+            max_pending,
+            with_reaper,
+        ));
         let engine = Arc::new(Engine::new(context));
         if let Some(clock) = engine.context.time.clock.as_manual() {
             let timer = Arc::downgrade(&engine);

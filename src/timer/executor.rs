@@ -3,7 +3,7 @@
 use crate::engine::reaper::is_reaper;
 use crate::engine::report::catch_panic;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use crate::sync::{thread, thread_local};
+use crate::sync::{OwnThread, thread_local};
 use crate::timer::entry::{Sealed, Task, TimerEntry};
 use crate::timer::error::BuildError;
 use std::cell::Cell;
@@ -273,7 +273,8 @@ impl Executor<Task> for Inline {
 ///
 /// Dropping the worker, or the timer that owns it, blocks until the thread has run all queued
 /// tasks. On the thread of a worker or a reaper it does not block: two that drop each other's
-/// worker would deadlock.
+/// worker would deadlock. In the child of a `fork` it does not block either: the thread does not
+/// exist there, and tasks stay in the queue.
 ///
 /// ```
 /// use std::time::Duration;
@@ -292,7 +293,7 @@ pub struct Worker<T> {
     queued: Arc<AtomicUsize>,
     panicked: Arc<AtomicU64>,
     capacity: usize,
-    thread: Option<thread::JoinHandle<()>>,
+    thread: Option<OwnThread>,
 }
 
 // Its queue is whole whatever panics.
@@ -342,14 +343,13 @@ impl<T: Send + 'static> Worker<T> {
             }
             catch_panic(|| drop(handler)); // What it has captured may panic.
         };
-        let builder = thread::Builder::new().name(name.to_owned());
-        let thread = Some(builder.spawn(run).map_err(BuildError::Thread)?);
+        let thread = OwnThread::spawn(name, run).map_err(BuildError::Thread)?;
         Ok(Worker {
             queue: Some(queue),
             queued,
             panicked,
             capacity,
-            thread,
+            thread: Some(thread),
         })
     }
 }
@@ -389,7 +389,7 @@ impl<T> Drop for Worker<T> {
         drop(self.queue.take());
         let waits = !is_reaper() && !IS_WORKER.with(Cell::get);
         if let Some(thread) = self.thread.take().filter(|_| waits) {
-            let _ = thread.join(); // It contains every panic of the handler and its drop.
+            thread.join();
         }
     }
 }
