@@ -135,6 +135,21 @@ fn a_timer_that_holds_nothing_is_dropped_without_a_word() {
     drop_warns_of(timer, &[]);
 }
 
+#[test]
+fn a_drop_that_is_meant_is_not_reported() {
+    let task = Arc::new(());
+    for warns in [false, true] {
+        let builder = Timer::builder().warn_on_drop(warns);
+        // Set before the executor, which changes the builder's type.
+        let timer = builder.executor(|_: Arc<()>| ()).build().unwrap();
+        timer.after(HOUR, Arc::clone(&task)).unwrap();
+        timer.closures().after(HOUR, nothing).unwrap();
+        let expected: &[u64] = if warns { &[2] } else { &[] };
+        drop_warns_of(timer, expected);
+        assert_eq!(Arc::strong_count(&task), 1);
+    }
+}
+
 /// Returns whether the value that is made of a timer keeps it alive. When it is dropped, the timer
 /// ends, without a task.
 fn keeps<T>(make: impl FnOnce(&Timer) -> T) -> bool {

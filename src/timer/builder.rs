@@ -55,6 +55,7 @@ struct Options {
     shards: Option<usize>,
     max_pending: Option<usize>,
     clock: Clock,
+    warn_on_drop: bool,
     /// Whether an executor was set after an `on_refused`.
     lost_on_refused: bool,
 }
@@ -70,6 +71,7 @@ impl Timer<Task> {
             shards: None,
             max_pending: None,
             clock: SystemClock.into(),
+            warn_on_drop: true,
             lost_on_refused: false,
         };
         TimerBuilder {
@@ -142,6 +144,13 @@ impl<T: Send + 'static> TimerBuilder<T> {
         self
     }
 
+    /// Sets whether the drop of the [last clone](crate::Timer#the-last-clone) warns of the pending
+    /// tasks that it drops. Default: true, because most such drops are mistakes.
+    pub fn warn_on_drop(mut self, warn_on_drop: bool) -> Self {
+        self.options.warn_on_drop = warn_on_drop;
+        self
+    }
+
     /// Sets where expired tasks run, and the type of the tasks. Default: [`Inline`], which runs
     /// closures on the thread that advances the timer.
     ///
@@ -203,6 +212,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
             shards,
             max_pending,
             clock,
+            warn_on_drop,
             lost_on_refused,
         } = self.options;
         if lost_on_refused {
@@ -251,6 +261,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
             base: Arc::new(Base {
                 engine,
                 reaper,
+                warn_on_drop,
                 closures,
                 sleeps,
             }),

@@ -43,7 +43,8 @@ pub(crate) mod error;
 /// # The last clone
 /// Clones share the same timer. Keep a clone for as long as the timeouts matter. Dropping the last
 /// clone stops the reaper, and drops the executor, `on_refused` and the pending tasks; a warning
-/// reports their number. [`shutdown`](Self::shutdown) returns the tasks instead.
+/// reports their number. [`shutdown`](Self::shutdown) returns the tasks instead, and
+/// [`warn_on_drop(false)`](crate::TimerBuilder::warn_on_drop) silences the warning.
 ///
 /// These own a clone: [`KeyedTimer`](crate::keyed::KeyedTimer),
 /// [`Purgatory`](crate::purgatory::Purgatory), and a pending closure or series that owns one of
@@ -70,6 +71,7 @@ pub struct Timer<T: Send + 'static = Task> {
 pub(crate) struct Base {
     pub(crate) engine: Arc<Engine>,
     pub(crate) reaper: Option<Reaper>,
+    pub(crate) warn_on_drop: bool,
     /// The timer's own tasks if they are closures; otherwise closures that run in place.
     pub(crate) closures: Arc<Tasks<Task>>,
     pub(crate) sleeps: Arc<Sleeps>,
@@ -95,12 +97,12 @@ impl Drop for Base {
             dropped += source.shards().map(AnyShard::drop_pending).sum::<u64>();
         }
         self.engine.sources.forget();
-        if dropped > 0 {
+        if dropped > 0 && self.warn_on_drop {
             report::event!(
                 warn,
                 timer = &*self.engine.context.name,
                 tasks = dropped,
-                "pending tasks were dropped with their timer"
+                "pending tasks were dropped with their timer; `warn_on_drop(false)` silences this"
             );
         }
     }

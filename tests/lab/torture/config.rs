@@ -266,6 +266,7 @@ pub(crate) fn build(config: &Config, clock: Clock) -> Timer {
         .tick(config.tick)
         .wheel_size(config.wheel_size)
         .shards(config.shards)
+        .warn_on_drop(false)
         .clock(clock);
     if let Some(max_pending) = config.max_pending {
         builder = builder.max_pending(max_pending);
