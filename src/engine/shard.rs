@@ -219,7 +219,7 @@ fn idle_wheel<T>() -> TimingWheel<T> {
 }
 
 impl<T, X> Shard<T, X> {
-    /// Locks the shard. A caller that files something must [release](Self::release) it.
+    /// Locks the shard. A caller that files something must [unlock](Self::unlock) it.
     #[inline]
     pub(crate) fn lock(&self) -> ShardGuard<'_, T, X> {
         self.state.lock()
@@ -254,27 +254,27 @@ impl<T, X> Shard<T, X> {
     }
 
     #[inline]
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut ShardState<T, X>) -> R) -> R {
+    pub(crate) fn with_lock<R>(&self, act: impl FnOnce(&mut ShardState<T, X>) -> R) -> R {
         let mut state = self.lock();
         let answer = act(&mut state);
-        Self::release(state);
+        Self::unlock(state);
         answer
     }
 
     /// Releases the lock. Before that, offers the first bucket to the delay queue if it has become
     /// earlier, and wakes the threads that wait longer.
     #[inline]
-    pub(crate) fn release(state: ShardGuard<'_, T, X>) {
+    pub(crate) fn unlock(state: ShardGuard<'_, T, X>) {
         // Only a bucket that was armed since the last look can have become the first.
         if state.wheel.has_armed() {
-            Self::offer_and_release(state);
+            Self::offer_and_unlock(state);
         }
     }
 
     /// Offers the first bucket if it has changed, and releases the lock. After that, wakes the
     /// listeners that wait longer, and looks whether there is a reaper to be woken.
     #[cold]
-    fn offer_and_release(mut state: ShardGuard<'_, T, X>) {
+    fn offer_and_unlock(mut state: ShardGuard<'_, T, X>) {
         let first = state.wheel.take_first();
         let before = mem::replace(&mut state.offered, first);
         let mut waits = None;
@@ -291,13 +291,13 @@ impl<T, X> Shard<T, X> {
     }
 
     /// Flushes a batch for a turn, and hands over what expired, as
-    /// [`Source::flush`](crate::engine::source::Source::flush) does. `flush` fills a buffer under
-    /// the lock; `hand_over` empties it with no lock held.
+    /// [`Source::flush`](crate::engine::source::Source::flush) does. `flush_batch` fills a buffer
+    /// under the lock; `hand_over` empties it with no lock held.
     pub(crate) fn flush_and_hand_over<E>(
         &self,
         turn: TurnStart,
         spare: &Spare<E>,
-        flush: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<E>),
+        flush_batch: impl FnOnce(&mut ShardState<T, X>, Flush, &mut Vec<E>),
         hand_over: impl FnOnce(&mut Vec<E>) -> usize,
     ) -> Option<usize> {
         let mut expired = mem::take(&mut *spare.lock());
@@ -307,13 +307,13 @@ impl<T, X> Shard<T, X> {
         if let Some(mut state) = state.filter(|state| state.id.is_some()) {
             let present = now(&state.context);
             let before = state.wheel.len();
-            let due = Flush {
+            let flush = Flush {
                 limit: turn.tick,
                 turn: turn.number,
                 present,
                 batch: BATCH,
             };
-            flush(&mut state, due, &mut expired);
+            flush_batch(&mut state, flush, &mut expired);
             // Counted before it is handed over: a running task is always in the count.
             if let Some(context) = &state.context {
                 context
@@ -321,8 +321,8 @@ impl<T, X> Shard<T, X> {
                     .fetch_add(expired.len() as u64, Ordering::Relaxed);
             }
             // Under the same lock: an entry that is gone has given its permit back.
-            state.release_permits(before - state.wheel.len());
-            Self::offer_and_release(state);
+            state.return_permits(before - state.wheel.len());
+            Self::offer_and_unlock(state);
         }
         let count = hand_over(&mut expired);
         *spare.lock() = expired;
@@ -346,8 +346,8 @@ impl<T, X> Shard<T, X> {
                 state
                     .wheel
                     .drain_chunk(chunk, |deadline, item| drained.push((deadline, item)));
-                state.release_permits(drained.len());
-                Self::offer_and_release(state);
+                state.return_permits(drained.len());
+                Self::offer_and_unlock(state);
                 drained
             })
     }
@@ -498,7 +498,7 @@ impl<T, X> ShardState<T, X> {
     #[inline]
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         let item = self.wheel.cancel(key)?;
-        self.release_permits(1);
+        self.return_permits(1);
         Some(item)
     }
 
@@ -517,13 +517,13 @@ impl<T, X> ShardState<T, X> {
     ) -> Option<T> {
         let ShardState { wheel, context, .. } = self;
         let item = wheel.end_at(index, |item| ends(item, &|| now(context)))?;
-        self.release_permits(1);
+        self.return_permits(1);
         Some(item)
     }
 
     /// Gives permits back, under the lock under which their entries have gone.
     #[inline]
-    pub(crate) fn release_permits(&self, permits: usize) {
+    pub(crate) fn return_permits(&self, permits: usize) {
         let Some(context) = &self.context else { return };
         if context.max_pending.is_some() {
             context.pending.fetch_sub(permits, Ordering::Relaxed);
@@ -569,7 +569,7 @@ impl<T, X> AnyShard for Shard<T, X> {
             return false;
         };
         let more = state.wheel.trim();
-        Self::offer_and_release(state);
+        Self::offer_and_unlock(state);
         more
     }
 

@@ -91,7 +91,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
         // Wakes listeners as well, with no lock held.
-        self.guard.take().into_iter().for_each(Shard::release);
+        self.guard.take().into_iter().for_each(Shard::unlock);
     }
 }
 

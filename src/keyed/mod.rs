@@ -253,7 +253,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
         let mut state = self.keys().of(hash).lock();
         let found = key.as_ref().and_then(|key| state.find(hash, key));
         let added = state.put(hash, found, due, &mut key, entry);
-        Shard::release(state);
+        Shard::unlock(state);
         added
     }
 
@@ -561,7 +561,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
             .filter(|index| !state.is_due(*index, present));
         let Some(index) = found else { return false };
         change(&mut state, index, due);
-        Shard::release(state);
+        Shard::unlock(state);
         true
     }
 

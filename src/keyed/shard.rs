@@ -88,7 +88,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
         let mut state = self.of(hash).lock();
         if state.find(hash, &key).is_none() && state.admit(Limit::Exceed).is_ok() {
             state.add_key(hash, due, key, entry.into_task());
-            Shard::release(state);
+            Shard::unlock(state);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::wheel::tick::Due;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-/// How often a thread checks an operation before it releases it. In models, once for itself and
+/// How often a thread checks an operation before it lets go of it. In models, once for itself and
 /// once for later triggers.
 const MAX_CHECKS: u32 = if cfg!(tickwheel_model) { 2 } else { 8 };
 
@@ -45,7 +45,7 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
         let entered = catch_unwind(AssertUnwindSafe(|| {
             for (number, key) in keys.iter().enumerate() {
                 let hash = hash_of(key);
-                self.set[shard_of(hash, self.set.len())].with(|state| {
+                self.set[shard_of(hash, self.set.len())].with_lock(|state| {
                     if number == 0 {
                         begun = state.begin(&mut added);
                     }
@@ -96,7 +96,8 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
     }
 
     /// Checks an operation that this thread holds, and serves later requests. The first check, if
-    /// true, ends it as `is`. Calls `on_let_go` under the lock that releases the operation.
+    /// true, ends it as `is`. Calls `on_let_go` under the lock under which it lets go of the
+    /// operation.
     #[inline]
     pub(crate) fn check(
         &self,

@@ -343,9 +343,9 @@ where
         let hash = self.hash(key);
         let shard = &set[shard_of(hash, set.len())];
         let mut count = 0;
-        let mut rest = shard.with(|state| state.extra.watchers.visit(hash, key));
+        let mut rest = shard.with_lock(|state| state.extra.watchers.visit(hash, key));
         while let Some(visit) = rest {
-            rest = shard.with(|state| state.extra.watchers.count(visit, &mut count));
+            rest = shard.with_lock(|state| state.extra.watchers.count(visit, &mut count));
         }
         count
     }
@@ -479,7 +479,7 @@ where
         let hash = self.hash(key);
         let shard = &set[shard_of(hash, set.len())];
         // A borrowed key cannot be cloned: a visit names the key's queue instead.
-        let Some(named) = shard.with(|state| state.extra.watchers.visit(hash, key)) else {
+        let Some(named) = shard.with_lock(|state| state.extra.watchers.visit(hash, key)) else {
             return;
         };
         // Keeps the shards from serving another purgatory meanwhile.

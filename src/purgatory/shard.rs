@@ -2,7 +2,7 @@
 //! one of them.
 //!
 //! No user code is called here except a key's `Eq`, `Clone` and `Drop`. A record is filed in the
-//! wheels when the adding thread releases its operation. When the time is up, the record is no
+//! wheels when the adding thread lets go of its operation. When the time is up, the record is no
 //! longer filed, and its task is on its way through the executor. Until the task runs, any thread
 //! may end the operation.
 //!
@@ -62,7 +62,7 @@ pub(crate) struct Record<O> {
     pub(crate) state: OperationState<O>,
 }
 
-/// What the adding thread stores with an operation when it releases it.
+/// What the adding thread stores with an operation when it lets go of it.
 pub(crate) struct Added {
     pub(crate) due: Due,
     /// To the record, to be filed.
@@ -86,7 +86,7 @@ pub(crate) fn with_shard<K, O, R>(
     id: Id,
     act: impl FnOnce(&mut LockedShard<K, O>) -> R,
 ) -> R {
-    set[usize::from(id.shard)].with(act)
+    set[usize::from(id.shard)].with_lock(act)
 }
 
 /// Removes an ended operation from all its keys but the first.
@@ -161,7 +161,7 @@ pub(crate) fn visit<K: Eq + Clone, O>(
     let mut batch = Vec::new();
     let mut rest = None;
     loop {
-        rest = shard.with(|state| {
+        rest = shard.with_lock(|state| {
             let visit = rest.or_else(|| begin(&state.extra.watchers))?;
             // No more than are still wanted, so that each of them is seen.
             let rest = state.extra.watchers.go_on(visit, limit - seen, &mut batch);
@@ -202,7 +202,7 @@ impl<K: Eq + Clone, O> LockedShard<K, O> {
         record.spots = mem::replace(&mut added.spots, Spots::NONE);
     }
 
-    /// Releases an operation whose condition is false; returns it to the holder if something else
+    /// Lets go of an operation whose condition is false; returns it to the holder if something else
     /// has to be done. `may_check`: the holder may check again. `added`: what to store for an
     /// operation that is being added.
     pub(crate) fn let_go(

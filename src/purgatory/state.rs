@@ -1,7 +1,7 @@
 //! A waiting operation and its state, under the lock of its record's shard.
 //!
 //! A thread never waits for an operation that another thread holds. It leaves a request, which the
-//! holder serves before it releases the operation. No trigger is lost, and no two pieces of an
+//! holder serves before it lets go of the operation. No trigger is lost, and no two pieces of an
 //! operation's code run at the same time.
 //!
 //! ```text
@@ -88,7 +88,7 @@ pub(crate) enum Next<O> {
     CheckAgain(O),
     /// The holder keeps the operation, to end it as was requested.
     End(O, EndedBy),
-    /// The holder has released the operation. If that leaves a check, file the record as due at
+    /// The holder has let go of the operation. If that leaves a check, file the record as due at
     /// once.
     LetGo { leaves_check: bool },
 }
@@ -155,8 +155,8 @@ impl<O> OperationState<O> {
         Cancel::Deferred
     }
 
-    /// Releases an operation whose condition is false. `may_check`: the holder may check for later
-    /// triggers. `may_leave`: a task may.
+    /// Lets go of an operation whose condition is false. `may_check`: the holder may check for
+    /// later triggers. `may_leave`: a task may.
     pub(crate) fn let_go(&mut self, operation: O, may_check: bool, may_leave: bool) -> Next<O> {
         let asked = self.word & AGAIN != 0;
         self.word &= !AGAIN; // (1)

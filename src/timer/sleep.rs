@@ -190,7 +190,7 @@ impl Sleep {
         let mut state = self.home.shard.lock();
         if state.get(key).is_some() && !state.is_closed() {
             state.move_to(key.index, due);
-            Shard::release(state);
+            Shard::unlock(state);
         }
     }
 
@@ -240,7 +240,7 @@ impl Sleep {
         match state.admit(limit) {
             Ok(()) => {
                 self.stage = Stage::Added(state.add(due, waker));
-                Shard::release(state);
+                Shard::unlock(state);
                 Poll::Pending
             }
             Err(refusal) => Poll::Ready(Err(SleepError::of(refusal))),
@@ -261,7 +261,7 @@ impl Sleep {
         if let Err(refusal) = state.admit(limit) {
             return Poll::Ready(Err(SleepError::of(refusal)));
         }
-        state.release_permits(1);
+        state.return_permits(1);
         drop(state);
         // A task that loops over such sleeps never waits, and would keep all other tasks from its
         // thread, among them perhaps the one that advances the timer. So the 64th returns

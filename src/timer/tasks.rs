@@ -67,7 +67,7 @@ impl<T: Send + 'static> Tasks<T> {
             return Err(AddError::of(refusal, TimerEntry::new(when, task)));
         }
         let key = state.add(due, task);
-        Shard::release(state);
+        Shard::unlock(state);
         Ok(Timeout::new(shard, key))
     }
 

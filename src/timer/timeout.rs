@@ -230,7 +230,7 @@ impl<T: 'static> Timeout<T> {
         }
         let due = context.time.due(when);
         change(&mut state, key.index, due);
-        Shard::release(state);
+        Shard::unlock(state);
         true
     }
 }

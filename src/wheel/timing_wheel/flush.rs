@@ -113,24 +113,26 @@ impl<T> TimingWheel<T> {
         // A cascade goes before the bucket of `tick` also if it begins with the tick after that one
         // (2). A cascade that begins later goes on when nothing else is due.
         let is_cascade = tick > flush.limit || cascade.is_by(tick.next());
-        let first = if is_cascade {
+        let expiration = if is_cascade {
             self.expirations.cascading()
         } else {
             self.expirations.waiting()
         };
-        let Some(first) = first else { return false };
-        // Nothing is armed before `first`. From a cascade's tick on, all of its ticks belong in
-        // lower levels. So nothing joins its bucket between two batches, and the cascade ends.
-        self.leap(first.tick);
+        let Some(expiration) = expiration else {
+            return false;
+        };
+        // Nothing is armed before `expiration`. From a cascade's tick on, all of its ticks belong
+        // in lower levels. So nothing joins its bucket between two batches, and the cascade ends.
+        self.leap(expiration.tick);
         if is_cascade {
-            self.cascade(first, flush);
+            self.cascade(expiration, flush);
             return true;
         }
-        if first.is_overflow() {
+        if expiration.is_overflow() {
             self.expirations.begin_cascade();
             return true;
         }
-        let bucket = &mut self.buckets[first.bucket as usize];
+        let bucket = &mut self.buckets[expiration.bucket as usize];
         if self.taken.len() == 0 {
             // Whole, and armed again at once (1). If nothing is filed here until `taken` is empty,
             // the bucket is disarmed below.
@@ -159,10 +161,10 @@ impl<T> TimingWheel<T> {
             }
         }
         self.scratch = references;
-        let bucket = &mut self.buckets[first.bucket as usize];
+        let bucket = &mut self.buckets[expiration.bucket as usize];
         if self.taken.len() == 0 && bucket.len() == 0 {
             bucket.armed = false;
-            self.expirations.remove(first);
+            self.expirations.remove(expiration);
         }
         // A program that cancels nothing any more would keep what earlier cancels left: entries
         // that expire make the stale references the majority.
