@@ -122,7 +122,7 @@ impl Periodic {
     ///
     /// # Errors
     /// [`AddError`] if the timer is full or was shut down.
-    pub fn start<U: Send + 'static>(
+    pub fn start<U: 'static>(
         self,
         timer: &Timer<U>,
         task: impl Fn(&Run<'_>) + Send + Sync + 'static,

@@ -549,7 +549,6 @@ impl<K, V> Queued<K, V> {
 }
 
 /// A key of a [`KeyedQueue`], to look at and to change.
-#[derive(Debug)]
 pub enum Entry<'a, K, V, S = RandomState> {
     /// The key is there.
     Occupied(OccupiedEntry<'a, K, V, S>),
@@ -558,14 +557,12 @@ pub enum Entry<'a, K, V, S = RandomState> {
 }
 
 /// A key that is there.
-#[derive(Debug)]
 pub struct OccupiedEntry<'a, K, V, S = RandomState> {
     queue: &'a mut KeyedQueue<K, V, S>,
     at: TimerKey,
 }
 
 /// A key that is not there.
-#[derive(Debug)]
 pub struct VacantEntry<'a, K, V, S = RandomState> {
     queue: &'a mut KeyedQueue<K, V, S>,
     key: K,
@@ -663,5 +660,28 @@ impl<K, V, S> fmt::Debug for KeyedQueue<K, V, S> {
             .field("clock", &self.clock)
             .field("len", &self.len())
             .finish_non_exhaustive()
+    }
+}
+
+impl<K, V, S> fmt::Debug for Entry<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Occupied(entry) => f.debug_tuple("Occupied").field(entry).finish(),
+            Entry::Vacant(entry) => f.debug_tuple("Vacant").field(entry).finish(),
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for OccupiedEntry<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OccupiedEntry")
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<K, V, S> fmt::Debug for VacantEntry<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VacantEntry").finish_non_exhaustive()
     }
 }

@@ -20,10 +20,13 @@ type Set<T, X> = [CachePadded<Shard<T, X>>];
 
 /// A set of shards that serves a source. When dropped, the set goes to the pool: it must be empty,
 /// and its source removed.
-pub(crate) struct Shards<T: Send + 'static, X: Extra + Send + 'static = ()> {
+pub(crate) struct Shards<T: 'static, X: 'static = ()> {
     /// Handles outlive the source.
     pub(crate) set: &'static Set<T, X>,
     pub(crate) context: Arc<TimerContext>,
+    /// [`Shards::give_back`], for the drop. Called there by its name, it would demand its bounds of
+    /// every struct around this, the user's included.
+    give_back: fn(&'static Set<T, X>),
 }
 
 /// By type and size: a thread that looks for one size takes no others out, which another thread
@@ -59,11 +62,20 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
         Shards {
             set,
             context: Arc::clone(context),
+            give_back: Self::give_back,
         }
     }
 
     pub(crate) fn any(&self, ordinal: usize) -> Option<&dyn AnyShard> {
         self.set.get(ordinal).map(|shard| &**shard as &dyn AnyShard)
+    }
+
+    fn give_back(set: &'static Set<T, X>) {
+        set.iter().for_each(|shard| shard.retire());
+        // A model checker's locks belong to one schedule.
+        if !cfg!(tickwheel_model) {
+            Self::with_pool(set.len(), |pool| pool.push(set));
+        }
     }
 
     fn with_pool<R>(count: usize, change: impl FnOnce(&mut Vec<&'static Set<T, X>>) -> R) -> R {
@@ -78,12 +90,8 @@ impl<T: Send + 'static, X: Extra + Send + 'static> Shards<T, X> {
     }
 }
 
-impl<T: Send + 'static, X: Extra + Send + 'static> Drop for Shards<T, X> {
+impl<T, X> Drop for Shards<T, X> {
     fn drop(&mut self) {
-        self.set.iter().for_each(|shard| shard.retire());
-        // A model checker's locks belong to one schedule.
-        if !cfg!(tickwheel_model) {
-            Self::with_pool(self.set.len(), |pool| pool.push(self.set));
-        }
+        (self.give_back)(self.set);
     }
 }

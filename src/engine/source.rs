@@ -172,7 +172,8 @@ impl Sources {
         (number, source)
     }
 
-    /// Removes a source, in whose shards only what somebody still holds may be left.
+    /// Removes a source, and drops what is left in it. In its shards only what somebody still holds
+    /// may be left.
     pub(crate) fn remove(&self, number: u64) {
         let Some(source) = self.get(number) else {
             return;
@@ -184,6 +185,8 @@ impl Sources {
         let mut list = self.list.lock();
         list.departed.absorb(&counters);
         Arc::make_mut(&mut list.sources).remove(&number);
+        drop(list);
+        source.clear();
     }
 
     /// Always inlined: each step of a turn looks its source up, and the call cost 0.3 % of K3.

@@ -105,7 +105,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-impl<T: Send + 'static> Timer<T> {
+impl<T: 'static> Timer<T> {
     /// Returns a listener for a loop that drives the timer, in place of a reaper thread. Several
     /// listeners, futures and a reaper may drive the timer at the same time.
     #[must_use]

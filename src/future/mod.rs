@@ -52,7 +52,7 @@ pub enum TimedError {
 }
 
 /// Wakers are woken on the thread that advances the timer.
-impl<T: Send + 'static> Timer<T> {
+impl<T: 'static> Timer<T> {
     /// Returns a future that completes at `when`; a delay counts from this call.
     ///
     /// Its output is a [`SleepError`] if the timer is full or was shut down. Never blocks.

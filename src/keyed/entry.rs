@@ -22,8 +22,7 @@ use std::time::Instant;
 /// - Do not advance a timer under an entry: it is a panic in debug builds.
 /// - Call only `add` and `cancel` of the timer itself and of other timers. A waker that these wake
 ///   ([`Listener`](crate::Listener)) must not advance the timer either.
-#[derive(Debug)]
-pub enum Entry<'a, K: Eq, T> {
+pub enum Entry<'a, K, T> {
     /// The key has a task.
     Occupied(OccupiedEntry<'a, K, T>),
     /// The key has no task, or one whose time is up.
@@ -31,13 +30,13 @@ pub enum Entry<'a, K: Eq, T> {
 }
 
 /// A key that has a task.
-pub struct OccupiedEntry<'a, K: Eq, T> {
+pub struct OccupiedEntry<'a, K, T> {
     pub(crate) held: Held<'a, K, T>,
     pub(crate) index: u32,
 }
 
 /// A key that has no task, or one whose time is up.
-pub struct VacantEntry<'a, K: Eq, T> {
+pub struct VacantEntry<'a, K, T> {
     pub(crate) held: Held<'a, K, T>,
     pub(crate) hash: u64,
     /// The key's place, if it has a task whose time is up.
@@ -46,7 +45,7 @@ pub struct VacantEntry<'a, K: Eq, T> {
 
 /// A shard under its lock, for as long as the user likes. Releasing it offers its first entry to
 /// the delay queue.
-pub(crate) struct Held<'a, K: Eq, T> {
+pub(crate) struct Held<'a, K, T> {
     _holding: Holding,
     /// `None` only during the drop.
     guard: Option<KeyGuard<'a, K, T>>,
@@ -55,7 +54,7 @@ pub(crate) struct Held<'a, K: Eq, T> {
     context: &'a TimerContext,
 }
 
-impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
+impl<'a, K, T> Held<'a, K, T> {
     #[inline]
     pub(crate) fn new(keys: &'a Keys<K, T>, hash: u64) -> Self {
         // In this order, and the other way round at the drop: a thread counts as a holder for as
@@ -71,7 +70,7 @@ impl<'a, K: Eq + Send + 'static, T: Send + 'static> Held<'a, K, T> {
     }
 }
 
-impl<K: Eq, T> Held<'_, K, T> {
+impl<K, T> Held<'_, K, T> {
     #[inline]
     pub(crate) fn see(&self) -> &KeyState<K, T> {
         self.guard
@@ -87,7 +86,7 @@ impl<K: Eq, T> Held<'_, K, T> {
     }
 }
 
-impl<K: Eq, T> Drop for Held<'_, K, T> {
+impl<K, T> Drop for Held<'_, K, T> {
     #[inline]
     fn drop(&mut self) {
         // Wakes listeners as well, with no lock held.
@@ -95,7 +94,7 @@ impl<K: Eq, T> Drop for Held<'_, K, T> {
     }
 }
 
-impl<K: Eq, T> OccupiedEntry<'_, K, T> {
+impl<K, T> OccupiedEntry<'_, K, T> {
     /// Returns a reference to the key that has the task.
     #[must_use]
     pub fn key(&self) -> &K {
@@ -154,7 +153,7 @@ impl<K: Eq, T> OccupiedEntry<'_, K, T> {
     }
 }
 
-impl<K: Eq, T> VacantEntry<'_, K, T> {
+impl<K, T> VacantEntry<'_, K, T> {
     /// Returns a reference to the key.
     #[must_use]
     pub fn key(&self) -> &K {
@@ -189,7 +188,16 @@ impl<K: Eq, T> VacantEntry<'_, K, T> {
     }
 }
 
-impl<K: Eq, T> fmt::Debug for OccupiedEntry<'_, K, T> {
+impl<K, T> fmt::Debug for Entry<'_, K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Entry::Occupied(entry) => f.debug_tuple("Occupied").field(entry).finish(),
+            Entry::Vacant(entry) => f.debug_tuple("Vacant").field(entry).finish(),
+        }
+    }
+}
+
+impl<K, T> fmt::Debug for OccupiedEntry<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OccupiedEntry")
             .field("deadline", &self.deadline())
@@ -197,7 +205,7 @@ impl<K: Eq, T> fmt::Debug for OccupiedEntry<'_, K, T> {
     }
 }
 
-impl<K: Eq, T> fmt::Debug for VacantEntry<'_, K, T> {
+impl<K, T> fmt::Debug for VacantEntry<'_, K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("VacantEntry").finish_non_exhaustive()
     }

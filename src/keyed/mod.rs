@@ -90,7 +90,7 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// taken out. It counts in the timer's `snapshot` unless it never expires. Its lateness is measured
 /// when it is taken out. A look-up takes any borrowed form of a key, such as a `&str` for a
 /// `String`.
-pub struct KeyedTimer<K: Hash + Eq + Send + 'static, T: Send + 'static = Task, S = RandomState> {
+pub struct KeyedTimer<K: 'static, T: 'static = Task, S = RandomState> {
     /// Dropped with the last clone, which removes all keys.
     registered: Arc<Registered<Keys<K, T>>>,
     hasher: S,
@@ -158,7 +158,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     /// assert_eq!(probes.cancel("ada"), Some(3)); // An answer.
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new<U: Send + 'static, R: IntoKept<K, T>>(
+    pub fn new<U: 'static, R: IntoKept<K, T>>(
         timer: &Timer<U>,
         expired: impl Fn(K, T) -> R + Send + Sync + 'static,
     ) -> Self {
@@ -166,15 +166,17 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTimer<K, T, S> {
+impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
     /// Creates a keyed timer as [`new`](Self::new) does, but hashes its keys with `hasher` instead
     /// of std's [`RandomState`]. Use a faster hasher only for keys that clients cannot choose.
-    pub fn with_hasher<U: Send + 'static, R: IntoKept<K, T>>(
+    pub fn with_hasher<U: 'static, R: IntoKept<K, T>>(
         timer: &Timer<U>,
         hasher: S,
         expired: impl Fn(K, T) -> R + Send + Sync + 'static,
     ) -> Self
     where
+        K: Send,
+        T: Send,
         S: Clone + Send + Sync + 'static,
     {
         let own = hasher.clone();
@@ -583,7 +585,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: BuildHasher> KeyedTime
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: Clone> Clone for KeyedTimer<K, T, S> {
+impl<K, T, S: Clone> Clone for KeyedTimer<K, T, S> {
     fn clone(&self) -> Self {
         KeyedTimer {
             registered: Arc::clone(&self.registered),
@@ -592,7 +594,7 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S: Clone> Clone for Keyed
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, T: Send + 'static, S> fmt::Debug for KeyedTimer<K, T, S> {
+impl<K, T, S> fmt::Debug for KeyedTimer<K, T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedTimer").finish_non_exhaustive()
     }

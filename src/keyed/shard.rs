@@ -40,13 +40,13 @@ pub(crate) type KeyGuard<'a, K, T> = ShardGuard<'a, Keyed<K, T>, Index>;
 pub(crate) type OnExpired<K, T> = Box<dyn Fn(&Keys<K, T>, K, T) + Send + Sync>;
 
 /// The keys of a keyed timer; see the [module](self).
-pub(crate) struct Keys<K: Eq + Send + 'static, T: Send + 'static> {
+pub(crate) struct Keys<K: 'static, T: 'static> {
     pub(crate) shards: Shards<Keyed<K, T>, Index>,
     pub(crate) closures: Closures,
     pub(crate) on_expired: OnExpired<K, T>,
 }
 
-impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
+impl<K: Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     fn flush(self: Arc<Self>, ordinal: usize, turn: &mut Turn<'_>) -> Option<usize> {
         self.closures
             .flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
@@ -74,7 +74,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Source for Keys<K, T> {
     }
 }
 
-impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
+impl<K: 'static, T: 'static> Keys<K, T> {
     #[inline]
     pub(crate) fn of(&self, hash: u64) -> &Shard<Keyed<K, T>, Index> {
         &self.shards.set[shard_of(hash, self.shards.set.len())]
@@ -82,7 +82,10 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
 
     /// Adds an expired key again, even if the timer is full, unless the key is there or its keyed
     /// timer has gone.
-    pub(crate) fn keep(&self, hash: u64, key: K, entry: TimerEntry<T>) {
+    pub(crate) fn keep(&self, hash: u64, key: K, entry: TimerEntry<T>)
+    where
+        K: Eq,
+    {
         let due = self.shards.context.time.due(entry.when());
         // Declared last, so released first: a rejected key is dropped without the lock.
         let mut state = self.of(hash).lock();
@@ -127,7 +130,7 @@ impl<K: Eq + Send + 'static, T: Send + 'static> Keys<K, T> {
     }
 }
 
-impl<K: Eq, T> KeyState<K, T> {
+impl<K, T> KeyState<K, T> {
     #[inline]
     pub(crate) fn find<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Option<u32>
     where
@@ -206,7 +209,10 @@ impl<K: Eq, T> KeyState<K, T> {
         Some((key, task))
     }
 
-    pub(crate) fn assert_keys(&self) {
+    pub(crate) fn assert_keys(&self)
+    where
+        K: Eq,
+    {
         for (_, own) in self.extra.0.iter() {
             let item = self.at(*own);
             let is_meant = |other: &u32| self.at(*other).key == item.key;

@@ -29,7 +29,7 @@ pub(crate) struct Call<'a, K: 'static, O: 'static> {
 /// the adding thread.
 type Served<O> = Result<Option<EndedBy>, O>;
 
-impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Call<'_, K, O> {
+impl<K: Eq + Clone, O: DelayedOperation> Call<'_, K, O> {
     /// Watches an operation on its keys, and checks it once more. Returns its name, unless that
     /// check ended it.
     pub(crate) fn watch(

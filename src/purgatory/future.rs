@@ -77,7 +77,7 @@ impl Drop for End {
 /// Dropping it cancels the operation. The operation waits from the moment at which
 /// [`Purgatory::wait`] returns, even before the future is first polled.
 #[must_use = "dropped at once, it cancels at once"]
-pub struct Wait<K: Eq + Clone + Send + 'static> {
+pub struct Wait<K: Eq + Clone + 'static> {
     shared: Arc<HotMutex<Outcome>>,
     /// Dropped after the waker.
     _pending: Option<CancelPendingOnDrop<K, FutureOperation>>,
@@ -85,7 +85,7 @@ pub struct Wait<K: Eq + Clone + Send + 'static> {
 
 impl<K, S> Purgatory<K, FutureOperation, S>
 where
-    K: Hash + Eq + Clone + Send + 'static,
+    K: Hash + Eq + Clone + 'static,
     S: BuildHasher,
 {
     /// Waits until `condition` holds, for at most `timeout`. Checks the condition at once, and
@@ -151,7 +151,7 @@ where
     }
 }
 
-impl<K: Eq + Clone + Send + 'static> Future for Wait<K> {
+impl<K: Eq + Clone> Future for Wait<K> {
     type Output = Waited;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Waited> {
@@ -168,7 +168,7 @@ impl<K: Eq + Clone + Send + 'static> Future for Wait<K> {
     }
 }
 
-impl<K: Eq + Clone + Send + 'static> Drop for Wait<K> {
+impl<K: Eq + Clone> Drop for Wait<K> {
     fn drop(&mut self) {
         // Nothing waits any more, so no waker has to be woken.
         let waker = self.shared.lock().waker.take();
@@ -184,7 +184,7 @@ impl fmt::Debug for FutureOperation {
     }
 }
 
-impl<K: Eq + Clone + Send + 'static> fmt::Debug for Wait<K> {
+impl<K: Eq + Clone> fmt::Debug for Wait<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Wait").finish_non_exhaustive()
     }

@@ -74,11 +74,7 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 ///
 /// Modelled on Apache Kafka's `DelayedOperationPurgatory`. The page
 /// [`guide::purgatory`](crate::guide::purgatory) has examples and lists the differences.
-pub struct Purgatory<K, O, S = RandomState>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+pub struct Purgatory<K: 'static, O: 'static, S = RandomState> {
     /// Dropped with the last clone: operations refer only to the set of shards.
     registered: Arc<Registered<OperationSource<K, O>>>,
     hasher: S,
@@ -88,19 +84,22 @@ impl<K: Hash + Eq + Clone + Send + 'static, O: DelayedOperation> Purgatory<K, O>
     /// Creates an empty purgatory whose operations expire on `timer`. Any number of purgatories may
     /// share a timer.
     #[must_use]
-    pub fn new<U: Send + 'static>(timer: &Timer<U>) -> Self {
+    pub fn new<U: 'static>(timer: &Timer<U>) -> Self {
         Self::with_hasher(timer, RandomState::new())
     }
 }
 
 impl<K, O, S> Purgatory<K, O, S>
 where
-    K: Hash + Eq + Clone + Send + 'static,
+    K: Hash + Eq + Clone + 'static,
     O: DelayedOperation,
     S: BuildHasher,
 {
     /// Creates an empty purgatory as [`new`](Self::new) does, but hashes its keys with `hasher`.
-    pub fn with_hasher<U: Send + 'static>(timer: &Timer<U>, hasher: S) -> Self {
+    pub fn with_hasher<U: 'static>(timer: &Timer<U>, hasher: S) -> Self
+    where
+        K: Send,
+    {
         Purgatory {
             registered: Registered::new(timer.closures(), OperationSource::new),
             hasher,
@@ -551,7 +550,6 @@ where
 /// The result of
 /// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch) for
 /// an accepted operation.
-#[derive(Debug)]
 #[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K: 'static, O: 'static> {
     /// The operation has ended: its condition held at a check, or a check panicked. If the
@@ -589,7 +587,7 @@ pub struct Pending<K: 'static, O: 'static> {
     id: Id,
 }
 
-impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
+impl<K: Eq + Clone + 'static, O: DelayedOperation> Pending<K, O> {
     /// Returns whether the operation is still waiting, with its end undecided. Inside its own
     /// `on_complete` it is not. Only its callbacks tell how it ended.
     #[must_use]
@@ -732,15 +730,11 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Pending<K, O> {
 /// assert!(fetches.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once, it cancels at once"]
-pub struct CancelPendingOnDrop<K, O>(Pending<K, O>)
-where
-    K: Eq + Clone + Send + 'static,
-    O: DelayedOperation;
+pub struct CancelPendingOnDrop<K: Eq + Clone + 'static, O: 'static>(Pending<K, O>);
 
 /// A guard can do what the handle can.
-impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Deref for CancelPendingOnDrop<K, O> {
+impl<K: Eq + Clone, O> Deref for CancelPendingOnDrop<K, O> {
     type Target = Pending<K, O>;
 
     fn deref(&self) -> &Pending<K, O> {
@@ -748,9 +742,25 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Deref for CancelPendin
     }
 }
 
-impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Drop for CancelPendingOnDrop<K, O> {
+impl<K: Eq + Clone, O> Drop for CancelPendingOnDrop<K, O> {
     fn drop(&mut self) {
-        drop(self.0.cancel());
+        // Not `cancel`, which would demand of every struct around a guard that `O` is an operation.
+        drop(claim(self.0.set, self.0.id, EndedBy::Cancelled));
+    }
+}
+
+impl<K, O> fmt::Debug for Watch<K, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Watch::Completed => f.write_str("Completed"),
+            Watch::Pending(pending) => f.debug_tuple("Pending").field(pending).finish(),
+        }
+    }
+}
+
+impl<K: Eq + Clone, O> fmt::Debug for CancelPendingOnDrop<K, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CancelPendingOnDrop").field(&self.0).finish()
     }
 }
 
@@ -760,11 +770,7 @@ impl<K, O> fmt::Debug for Pending<K, O> {
     }
 }
 
-impl<K, O, S: Clone> Clone for Purgatory<K, O, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+impl<K, O, S: Clone> Clone for Purgatory<K, O, S> {
     fn clone(&self) -> Self {
         Purgatory {
             registered: Arc::clone(&self.registered),
@@ -773,11 +779,7 @@ where
     }
 }
 
-impl<K, O, S> fmt::Debug for Purgatory<K, O, S>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    O: DelayedOperation,
-{
+impl<K, O, S> fmt::Debug for Purgatory<K, O, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Purgatory").finish_non_exhaustive()
     }

@@ -21,7 +21,7 @@ use crate::wheel::slab::Key;
 use std::sync::{Arc, Weak};
 
 /// The operations of a purgatory; see the [module](self).
-pub(crate) struct OperationSource<K: Eq + Clone + Send + 'static, O: DelayedOperation> {
+pub(crate) struct OperationSource<K: 'static, O: 'static> {
     pub(crate) shards: Shards<Record<O>, Operations<K>>,
     closures: Closures,
     pub(crate) panics: Arc<Panics>,

@@ -37,15 +37,15 @@ const MAX_SHARDS: usize = 4096;
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
 #[must_use = "a builder does nothing until `build` or `start`"]
-pub struct TimerBuilder<T: Send + 'static = Task> {
+pub struct TimerBuilder<T = Task> {
     options: Options,
     executor: Box<dyn Executor<T>>,
     on_refused: Option<OnRefused<T>>,
 }
 
 // A builder is consumed as it builds: no code sees it after a panic.
-impl<T: Send + 'static> UnwindSafe for TimerBuilder<T> {}
-impl<T: Send + 'static> RefUnwindSafe for TimerBuilder<T> {}
+impl<T> UnwindSafe for TimerBuilder<T> {}
+impl<T> RefUnwindSafe for TimerBuilder<T> {}
 
 #[derive(Debug)]
 struct Options {
@@ -270,7 +270,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for TimerBuilder<T> {
+impl<T> fmt::Debug for TimerBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.options.fmt(f)
     }

@@ -61,7 +61,7 @@ pub(crate) mod error;
 ///   that another thread holds.
 /// - Dropping the last clone blocks until the reaper has handed over its current batch, except on a
 ///   reaper's thread. Never drop it while holding a lock that a task needs.
-pub struct Timer<T: Send + 'static = Task> {
+pub struct Timer<T: 'static = Task> {
     pub(crate) base: Arc<Base>,
     tasks: Arc<Tasks<T>>,
 }
@@ -108,7 +108,7 @@ impl Drop for Base {
     }
 }
 
-impl<T: Send + 'static> Timer<T> {
+impl<T: 'static> Timer<T> {
     /// Adds a timer, from any thread. It expires never early and [in time](crate#guarantees).
     /// Dropping the returned handle changes nothing.
     ///
@@ -401,12 +401,12 @@ impl<T: Send + 'static> Timer<T> {
 /// assert!(weak.upgrade().is_none());
 /// # Ok::<(), tickwheel::BuildError>(())
 /// ```
-pub struct WeakTimer<T: Send + 'static = Task> {
+pub struct WeakTimer<T: 'static = Task> {
     base: Weak<Base>,
     tasks: Weak<Tasks<T>>,
 }
 
-impl<T: Send + 'static> WeakTimer<T> {
+impl<T: 'static> WeakTimer<T> {
     /// Returns the timer, unless its last clone was dropped.
     #[must_use]
     pub fn upgrade(&self) -> Option<Timer<T>> {
@@ -417,7 +417,7 @@ impl<T: Send + 'static> WeakTimer<T> {
     }
 }
 
-impl<T: Send + 'static> Clone for Timer<T> {
+impl<T> Clone for Timer<T> {
     fn clone(&self) -> Self {
         Timer {
             base: Arc::clone(&self.base),
@@ -426,7 +426,7 @@ impl<T: Send + 'static> Clone for Timer<T> {
     }
 }
 
-impl<T: Send + 'static> Clone for WeakTimer<T> {
+impl<T> Clone for WeakTimer<T> {
     fn clone(&self) -> Self {
         WeakTimer {
             base: Weak::clone(&self.base),
@@ -435,7 +435,7 @@ impl<T: Send + 'static> Clone for WeakTimer<T> {
     }
 }
 
-impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
+impl<T> fmt::Debug for WeakTimer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WeakTimer").finish_non_exhaustive()
     }
@@ -443,7 +443,7 @@ impl<T: Send + 'static> fmt::Debug for WeakTimer<T> {
 
 /// Prints no count: counting takes the lock of every shard, and would wait for ever under an
 /// [`Entry`](crate::keyed::Entry) that the same thread holds.
-impl<T: Send + 'static> fmt::Debug for Timer<T> {
+impl<T> fmt::Debug for Timer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Timer")
             .field("name", &self.name())

@@ -46,15 +46,15 @@ impl Closures {
 
 /// A registered source, which keeps its timer alive. When dropped, the source is removed and
 /// emptied.
-pub(crate) struct Registered<S: Source + 'static> {
+pub(crate) struct Registered<S> {
     timer: Timer,
     number: u64,
     pub(crate) source: Arc<S>,
 }
 
 // User code is called with no lock held.
-impl<S: Source + 'static> UnwindSafe for Registered<S> {}
-impl<S: Source + 'static> RefUnwindSafe for Registered<S> {}
+impl<S> UnwindSafe for Registered<S> {}
+impl<S> RefUnwindSafe for Registered<S> {}
 
 impl<S: Source + 'static> Registered<S> {
     /// Registers the source that `make` creates from its shards and the place where it hands over.
@@ -90,10 +90,9 @@ impl<S: Source + 'static> Registered<S> {
     }
 }
 
-impl<S: Source + 'static> Drop for Registered<S> {
+impl<S> Drop for Registered<S> {
     fn drop(&mut self) {
         self.timer.base.engine.sources.remove(self.number);
-        self.source.clear();
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) type OnRefused<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// The source of a timer's own tasks: their shards, and the executor that gets what expires.
-pub(crate) struct Tasks<T: Send + 'static> {
+pub(crate) struct Tasks<T: 'static> {
     pub(crate) shards: Shards<T>,
     executor: Box<dyn Executor<T>>,
     on_refused: Option<OnRefused<T>>,
@@ -30,10 +30,10 @@ pub(crate) struct Tasks<T: Send + 'static> {
 }
 
 // User code is called with no lock held, and the crate sees nothing that it changes.
-impl<T: Send + 'static> UnwindSafe for Tasks<T> {}
-impl<T: Send + 'static> RefUnwindSafe for Tasks<T> {}
+impl<T> UnwindSafe for Tasks<T> {}
+impl<T> RefUnwindSafe for Tasks<T> {}
 
-impl<T: Send + 'static> Tasks<T> {
+impl<T: 'static> Tasks<T> {
     /// Creates the tasks of a timer, and registers them.
     pub(crate) fn register(
         engine: &Engine,
@@ -41,7 +41,10 @@ impl<T: Send + 'static> Tasks<T> {
         wheel_size: usize,
         executor: Box<dyn Executor<T>>,
         on_refused: Option<OnRefused<T>>,
-    ) -> Arc<Self> {
+    ) -> Arc<Self>
+    where
+        T: Send,
+    {
         let make = |number| {
             let shards = Shards::new(&engine.context, number, shards, wheel_size);
             Arc::new(Tasks {

@@ -235,7 +235,7 @@ impl<T: 'static> Timeout<T> {
     }
 }
 
-impl<T: 'static> fmt::Debug for Timeout<T> {
+impl<T> fmt::Debug for Timeout<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cancelled = self.is_cancelled();
         f.debug_struct("Timeout")
@@ -260,7 +260,6 @@ impl<T: 'static> fmt::Debug for Timeout<T> {
 /// assert!(timer.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
 #[must_use = "dropped at once, it cancels at once"]
 pub struct CancelOnDrop<T: 'static = Task>(Timeout<T>);
 
@@ -285,5 +284,11 @@ impl<T: 'static> Deref for CancelOnDrop<T> {
 impl<T: 'static> Drop for CancelOnDrop<T> {
     fn drop(&mut self) {
         drop(self.cancel());
+    }
+}
+
+impl<T> fmt::Debug for CancelOnDrop<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CancelOnDrop").field(&self.0).finish()
     }
 }
