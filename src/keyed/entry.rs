@@ -2,10 +2,11 @@
 
 use crate::engine::clock::When;
 use crate::engine::reaper::Holding;
-use crate::engine::shard::{Shard, TimerContext};
+use crate::engine::shard::{Shard, ShardState, TimerContext};
 use crate::keyed::shard::{KeyGuard, KeyState, Keys};
 use crate::timer::entry::{IntoTask, TimerEntry};
 use crate::timer::error::AddError;
+use crate::wheel::tick::Due;
 use std::fmt;
 use std::mem;
 use std::time::Instant;
@@ -125,23 +126,17 @@ impl<K, T> OccupiedEntry<'_, K, T> {
 
     /// Extends the deadline; it never moves to an earlier one.
     pub fn touch(&mut self, when: impl Into<When>) {
-        let due = self.held.context.time.due(when.into());
-        let index = self.index;
-        self.held.state().extend(index, due);
+        self.moved(when.into(), ShardState::extend);
     }
 
     /// Brings the deadline forward; it never moves to a later one.
     pub fn hasten(&mut self, when: impl Into<When>) {
-        let due = self.held.context.time.due(when.into());
-        let index = self.index;
-        self.held.state().hasten(index, due);
+        self.moved(when.into(), ShardState::hasten);
     }
 
     /// Moves the deadline, earlier or later.
     pub fn reschedule(&mut self, when: impl Into<When>) {
-        let due = self.held.context.time.due(when.into());
-        let index = self.index;
-        self.held.state().move_to(index, due);
+        self.moved(when.into(), ShardState::move_to);
     }
 
     /// Removes the key and returns its task, which does not expire.
@@ -150,6 +145,23 @@ impl<K, T> OccupiedEntry<'_, K, T> {
         let cancelled = self.held.state().cancel_key(index);
         drop(self); // The drop of a key needs no lock.
         cancelled.expect("nobody else took it meanwhile").1
+    }
+
+    /// Calls `change` with the key's place and the new deadline, unless the timer was shut down.
+    /// Returns whether it did.
+    pub(crate) fn moved(
+        &mut self,
+        when: When,
+        change: impl FnOnce(&mut KeyState<K, T>, u32, Due),
+    ) -> bool {
+        let due = self.held.context.time.due(when);
+        let index = self.index;
+        let state = self.held.state();
+        let is_open = !state.is_closed();
+        if is_open {
+            change(state, index, due);
+        }
+        is_open
     }
 }
 

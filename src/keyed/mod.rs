@@ -42,9 +42,10 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// key whose task has expired is gone.
 ///
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
-/// through that timer's executor. Clones share the same keys; dropping the last clone cancels all
-/// keys. A panic of `expired` is contained and counted like a panic of the timer's tasks. A panic
-/// in the `Drop` of a key or task reaches the caller, as in std's collections.
+/// through that timer's executor. Clones share the same keys. Dropping the last clone cancels all
+/// keys silently: no event reports them. A panic of `expired` is contained and counted like a panic
+/// of the timer's tasks. A panic in the `Drop` of a key or task reaches the caller, as in std's
+/// collections.
 ///
 /// # A key whose time is up
 /// It stays until the timer's next turn takes it out. Until then:
@@ -71,8 +72,9 @@ pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 /// the executor refuses contains its key; the builder's
 /// [`on_refused`](crate::TimerBuilder::on_refused) may run it.
 ///
-/// After a `shutdown` of the timer no key expires any more. `shutdown` does not return keys;
-/// [`cancel_all`](Self::cancel_all) does.
+/// After a `shutdown` of the timer no key expires, and no deadline moves: `touch`, `touch_if`,
+/// `hasten` and `reschedule` return false, and those of an entry change nothing. `shutdown` does
+/// not return keys; [`cancel_all`](Self::cancel_all) does.
 ///
 /// # Closures under a lock
 /// A closure that inspects a task in place runs under the lock of the key's shard. It must be
@@ -407,11 +409,7 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
         let Some(mut entry) = self.find(key) else {
             return false;
         };
-        let is_wanted = wanted(entry.get(), entry.deadline());
-        if is_wanted {
-            entry.touch(when);
-        }
-        is_wanted
+        wanted(entry.get(), entry.deadline()) && entry.moved(when, ShardState::extend)
     }
 
     /// Calls `visit` with each key, its task and its deadline, in no particular order.
@@ -542,8 +540,8 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
         self.keys().shards.context.time.now()
     }
 
-    /// Calls `change` with a key's place and the new deadline, unless its time is up. Returns
-    /// whether it did.
+    /// Calls `change` with a key's place and the new deadline, unless its time is up or the timer
+    /// was shut down. Returns whether it did.
     #[inline]
     fn moved<Q: Hash + Eq + ?Sized>(
         &self,
@@ -560,7 +558,7 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
         let mut state = self.keys().of(hash).lock();
         let found = state
             .find(hash, key)
-            .filter(|index| !state.is_due(*index, present));
+            .filter(|index| !state.is_closed() && !state.is_due(*index, present));
         let Some(index) = found else { return false };
         change(&mut state, index, due);
         Shard::unlock(state);

@@ -154,7 +154,7 @@ fn a_touched_key_costs_the_timer_nothing_until_its_former_deadline() {
 }
 
 #[test]
-fn after_a_shutdown_of_the_timer_nothing_expires_and_everything_can_be_taken() {
+fn after_a_shutdown_of_the_timer_nothing_expires_or_moves_and_everything_can_be_taken() {
     let fixture = Fixture::new();
     for key in 1..=3 {
         fixture.schedule(key, 10 * MS * key, key);
@@ -162,9 +162,20 @@ fn after_a_shutdown_of_the_timer_nothing_expires_and_everything_can_be_taken() {
     assert!(fixture.timer.shutdown().is_empty());
     let refused = fixture.keyed.add(1, MS, 9);
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
-    let soon = fixture.timer.now() + MS;
-    assert!(fixture.keyed.touch(&1, 20 * MS) && fixture.keyed.reschedule(&3, soon));
-    assert_eq!(fixture.keyed.deadline(&3), Some(soon));
+    let (keyed, before) = (&fixture.keyed, fixture.keyed.deadline(&1));
+    let moves = [
+        keyed.touch(&1, HOUR),
+        keyed.touch_if(&1, HOUR, |_, _| true),
+        keyed.hasten(&1, MS),
+        keyed.reschedule(&1, HOUR),
+    ];
+    assert_eq!(moves, [false; 4], "as a handle's");
+    let mut entry = keyed.find(&1).unwrap();
+    entry.touch(HOUR);
+    entry.hasten(MS);
+    entry.reschedule(HOUR);
+    assert_eq!(entry.deadline(), before);
+    drop(entry);
     assert_eq!(fixture.advance(HOUR), []);
     let mut left = fixture.keyed.cancel_all();
     left.sort_unstable();
