@@ -21,6 +21,33 @@ use std::sync::{Mutex, PoisonError};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A collection that wraps its caller's values can return the error with the value unwrapped:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use tickwheel::{AddError, Timer, TimerEntry};
+/// # struct Slot<V> {
+/// #     value: V,
+/// # }
+/// fn unwrapped<V>(error: AddError<Slot<V>>) -> AddError<V> {
+///     let value = |entry: TimerEntry<Slot<V>>| {
+///         TimerEntry::new(entry.when(), entry.into_task().value)
+///     };
+///     match error {
+///         AddError::Full(entry) => AddError::Full(value(entry.into_inner()).into()),
+///         other => AddError::Shutdown(value(other.into_entry()).into()),
+///     }
+/// }
+/// # let timer: Timer<Slot<u32>> = Timer::builder().executor(|_| ()).max_pending(0).build()?;
+/// # let add = || timer.after(Duration::from_secs(1), Slot { value: 7 }).map_err(unwrapped);
+/// # let full = add().unwrap_err();
+/// # assert!(matches!(full, AddError::Full(_)));
+/// # assert_eq!(full.into_task(), 7);
+/// # timer.shutdown();
+/// # assert!(matches!(add(), Err(AddError::Shutdown(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[non_exhaustive]
 pub enum AddError<T> {
     /// [`max_pending`](crate::TimerBuilder::max_pending) timers are pending.
