@@ -189,14 +189,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     ///
     /// # Forks
     /// The child of a `fork` has no copy of the reaper. There, tasks are accepted, and expire only
-    /// if you call `advance_clock`. An `add` that would wake the reaper reports that as an error
-    /// event, once for each timer, as does `stats`; [`Stats::forked`](crate::Stats::forked) is
-    /// true. An `add` of a deadline behind the one that the reaper was waiting for wakes nobody,
-    /// and does not notice the fork. Neither does any `add` if the reaper was at work during the
-    /// fork.
-    ///
-    /// In the child, `shutdown` and the drop of the last clone do not wait for the reaper or a
-    /// [`Worker`](crate::Worker). A timer that was only built goes on in the child.
+    /// if you call `advance_clock`. [`Stats::forked`](crate::Stats::forked) is true there. See
+    /// [what was made before a fork](crate::guide::runtimes#what-was-made-before-a-fork).
     ///
     /// # Errors
     /// [`BuildError`] if an option is out of its range, or the thread can't be started.

@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, process, thread};
 use tickwheel::{Task, Timer, Worker};
@@ -36,9 +37,30 @@ fn sleeps(name: &str) -> bool {
     stats.into_iter().any(|stat| stat.contains(&wanted))
 }
 
-/// Uses both timers in the child, and says what it has seen.
-fn in_the_child(started: Timer, built: Timer) -> String {
-    let mut said = Vec::new();
+/// Drives a timer that has lost its reaper, and says what it has seen.
+fn repaired(driven: Timer) -> String {
+    let own = driven.clone();
+    let driver = thread::spawn(move || {
+        while !own.is_shutdown() {
+            own.advance_clock(Duration::MAX);
+        }
+    });
+    let (sender, receiver) = mpsc::channel();
+    // The second is earlier, and wakes the driver.
+    driven.after(HOUR, || ()).unwrap();
+    driven
+        .after(Duration::ZERO, move || sender.send(()).unwrap())
+        .unwrap();
+    let expired = receiver.recv_timeout(HANG);
+    let returned = driven.shutdown().len();
+    let joined = driver.join();
+    format!("repaired {expired:?}, {returned}, {joined:?}")
+}
+
+/// Uses the timers in the child, and says what it has seen.
+fn in_the_child(started: Timer, built: Timer, driven: Timer) -> String {
+    let mut said = vec![repaired(driven)];
+    ERRORS.store(0, Ordering::SeqCst);
     // The first wakes the reaper, if there is one; the second is earlier, and does too.
     for delay in [HOUR, HOUR / 2] {
         let added = started.after(delay, || ()).is_ok();
@@ -59,7 +81,7 @@ fn in_the_child(started: Timer, built: Timer) -> String {
     said.push(format!("built expired {}", built.advance_clock(HANG)));
     said.push(format!("built forked {}", built.stats().forked));
     let own = Timer::builder().start().unwrap();
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     own.after(Duration::ZERO, move || sender.send(()).unwrap())
         .unwrap();
     said.push(format!("own {:?}", receiver.recv_timeout(HANG)));
@@ -80,9 +102,11 @@ fn a_timer_that_was_started_before_a_fork_says_so_and_ends() {
     let builder = Timer::builder().name("started").executor(worker);
     let started = builder.start().unwrap();
     let built = Timer::builder().build().unwrap();
+    let driven = Timer::builder().name("driven").start().unwrap();
+    driven.after(2 * HOUR, || ()).unwrap(); // The child gets a copy.
     // The child has a copy of each lock, so no other thread may hold one.
     until::until("the threads sleep", || {
-        sleeps("started") && sleeps("worker")
+        ["started", "worker", "driven"].into_iter().all(sleeps)
     });
     let (mut parent, mut child) = UnixStream::pair().unwrap();
     let Outcome::Parent(forked) = Daemonize::new().execute() else {
@@ -91,7 +115,7 @@ fn a_timer_that_was_started_before_a_fork_says_so_and_ends() {
             thread::sleep(HANG);
             process::exit(1);
         });
-        let said = catch_unwind(|| in_the_child(started, built));
+        let said = catch_unwind(|| in_the_child(started, built, driven));
         let said = said.unwrap_or_else(|_| "a panic".to_owned());
         child.write_all(said.as_bytes()).unwrap();
         process::exit(0);
@@ -102,6 +126,7 @@ fn a_timer_that_was_started_before_a_fork_says_so_and_ends() {
     let mut said = String::new();
     parent.read_to_string(&mut said).unwrap();
     let expected = [
+        "repaired Ok(()), 2, Ok(())",
         "added true, errors 1",
         "added true, errors 1",
         "forked true, pending 2",
@@ -119,4 +144,5 @@ fn a_timer_that_was_started_before_a_fork_says_so_and_ends() {
     started.after(HOUR, || ()).unwrap();
     assert!(!started.stats().forked);
     assert_eq!((started.shutdown().len(), errors()), (1, 0));
+    assert_eq!(driven.shutdown().len(), 1);
 }
