@@ -55,7 +55,8 @@
 //! | expiry | the [`executor`]; by default the task runs on the thread that drives the timer |
 //! | [`Timeout::cancel`] | the caller |
 //! | [`Timer::shutdown`] | the caller, with the deadline |
-//! | drop of the [last clone](Timer#the-last-clone) | nobody: the task is dropped, with a warning; a key without one |
+//! | drop of the [last clone](Timer#the-last-clone) | nobody: the task is dropped, with a warning |
+//! | drop of a [`KeyedTimer`]'s last clone | nobody: keys are dropped, without a warning |
 //!
 //! A failed `add` returns its task in the error. A task that the executor refuses goes to
 //! [`on_refused`], or is dropped with a warning.
