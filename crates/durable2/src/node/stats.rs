@@ -1,0 +1,42 @@
+//! What a node has done, and how late: counts and a histogram.
+
+use tickwheel::Lateness;
+
+/// What a node has done since it was started, and how it stands: for gauges and alerts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Timers that this node scheduled, also in transactions of yours, committed or not. By the
+    /// functions of SQL no node counts.
+    pub scheduled: u64,
+    /// Timers that this node cancelled: as for those that it scheduled.
+    pub cancelled: u64,
+    /// Timers that this node claimed; one that is tried again counts again.
+    pub claimed: u64,
+    /// Timers that were done, or are due again by their handler's wish.
+    pub done: u64,
+    /// Attempts that failed and will be repeated.
+    pub retried: u64,
+    /// Timers that were given up.
+    pub dead: u64,
+    /// Timers that ended unrun, as nobody had begun with them
+    /// [in time](crate::Entry::expires_after).
+    pub expired: u64,
+    /// Handlers that panicked.
+    pub panicked: u64,
+    /// Timers that only a look below the cursor found: no node was told of them, or they were locked.
+    pub swept: u64,
+    /// Timers whose claims had run out, on this node or another.
+    pub taken_over: u64,
+    /// Outcomes that the store has refused ten times. Above zero: look at the log.
+    pub refused: u64,
+    /// Claims of this node that another node has taken over. Above zero: look at the store, or at
+    /// the network.
+    pub claims_lost: u64,
+    /// Calls to the store that failed and were or will be repeated.
+    pub errors: u64,
+    /// How late handlers were called.
+    pub lateness: Lateness,
+    /// Timers claimed and not acknowledged.
+    pub in_flight: u64,
+}

@@ -1,0 +1,279 @@
+//! Stores of timers, and what a node asks of them.
+
+pub mod memory;
+mod states;
+
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
+};
+use crate::when::{Moment, StoreTime};
+use std::future::Future;
+use std::time::Duration;
+
+/// Names a row: 'k' and the key; without a key 'i' and a number that rises with time; dead 'd' and
+/// the timer's id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Name(pub(crate) String);
+
+impl Name {
+    pub(crate) fn of_key(key: &str) -> Self {
+        Name(format!("k{key}"))
+    }
+
+    /// Names a row without a key. The names of one time lie together in the index.
+    pub(crate) fn unkeyed(id: i64) -> Self {
+        let now = StoreTime::from(std::time::SystemTime::now()).as_micros();
+        Name(format!("i{now:014x}{id:016x}"))
+    }
+
+    pub(crate) fn of_dead(id: i64) -> Self {
+        Name(format!("d{id:016x}"))
+    }
+
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.0.strip_prefix('k')
+    }
+}
+
+/// Where a timer lies in the order of due times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// When the timer is due; of a dead one, when it died.
+    pub due: StoreTime,
+    /// The timer's number, drawn at random.
+    pub id: i64,
+}
+
+impl Place {
+    /// Returns the place before all places due at `due` or later.
+    pub fn before(due: StoreTime) -> Self {
+        Place { due, id: i64::MIN }
+    }
+}
+
+/// A timer to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewTimer {
+    pub(crate) name: Name,
+    pub(crate) id: i64,
+    pub(crate) when: Moment,
+    /// See [`Entry::debounce`](crate::Entry::debounce).
+    pub(crate) max_wait: Option<Duration>,
+    pub(crate) expires_after: Option<Duration>,
+    pub(crate) tag: Option<String>,
+    pub(crate) payload: Vec<u8>,
+    /// Whether the key's present timer stays instead.
+    pub(crate) keep: bool,
+}
+
+/// A batch's answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed<A> {
+    /// The store's clock.
+    pub(crate) now: StoreTime,
+    /// The first of the changed rows that can be claimed now or later.
+    pub(crate) first: Option<Place>,
+    /// The answers, in order. `None` for a row that a transaction has locked: nothing was done.
+    pub(crate) answers: Vec<Option<A>>,
+}
+
+/// What a node wants to claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// Rows before this place are left to [`look`](Operations::look).
+    pub(crate) from: Place,
+    pub(crate) limit: u32,
+    /// How many bytes the payloads may have in all, unless it is one row.
+    pub(crate) bytes: usize,
+    pub(crate) lease: Duration,
+}
+
+/// A timer that was claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) name: Name,
+    pub(crate) token: i64,
+    pub(crate) id: i64,
+    pub(crate) due: StoreTime,
+    pub(crate) planned: StoreTime,
+    /// How many attempts were begun, this one included, without those that ended in a crash which
+    /// another timer may have caused.
+    pub(crate) attempts: u32,
+    /// How many claims ran out.
+    pub(crate) crashes: u32,
+    pub(crate) tag: Option<String>,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// After this many crashes beside other timers a timer runs alone. Later crashes are its own, and
+/// count as its attempts.
+pub(crate) const ALONE: u32 = 3;
+
+/// What came of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claims {
+    /// The store's clock.
+    pub(crate) now: StoreTime,
+    pub(crate) rows: Vec<Claimed>,
+    /// Where the next claim begins: all before it that was not locked is claimed.
+    pub(crate) from: Place,
+    /// Whether more rows are due: the limit was reached.
+    pub(crate) more: bool,
+    /// The first row that is not due yet, or that a takeover has freed.
+    pub(crate) next: Option<Place>,
+    /// How many timers had expired, and ended.
+    pub(crate) expired: u64,
+}
+
+/// Below a node's cursor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    /// The store's clock.
+    pub(crate) now: StoreTime,
+    /// The first row before the place asked for that can be claimed.
+    pub(crate) first: Option<Place>,
+    /// Whether claims have run out.
+    pub(crate) left: bool,
+}
+
+/// A claim to be renewed for so long from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    pub(crate) name: Name,
+    pub(crate) token: i64,
+    pub(crate) term: Duration,
+}
+
+/// How a claim ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The timer is done.
+    Done,
+    /// The timer failed, and is due again then.
+    Retry(Moment),
+    /// The timer is due again then, with this payload and no attempts.
+    Again(Moment, Vec<u8>),
+    /// The timer is dead, for this reason.
+    Dead(String),
+    /// The handler was never called: the claim counts as no attempt.
+    GiveBack,
+    /// The store has refused how the claim ended. The timer is due again after so long.
+    PutBack(Duration),
+}
+
+/// The acknowledgement of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub(crate) name: Name,
+    pub(crate) token: i64,
+    pub(crate) ending: Ending,
+}
+
+/// A change to many timers, in steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Bulk {
+    /// The tag's timers that no handler has are cancelled.
+    Cancel(String),
+    /// The tag's timers that no handler has are moved, in the order of their names.
+    Touch(String, Moment),
+    /// Timers that a pause of the tag, or of all, has put off are due as before.
+    Release(Option<String>),
+    /// Dead timers, all or of a tag, that died no later than then are due now, with no attempts.
+    /// Timers whose keys have timers again are left out.
+    Requeue(Option<String>, StoreTime),
+    /// Dead timers, all or of a tag, that died no later than then are deleted.
+    Delete(Option<String>, StoreTime),
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// The store's clock.
+    pub(crate) now: StoreTime,
+    /// How many timers were changed.
+    pub(crate) count: u64,
+    /// The first of the changed rows that can be claimed.
+    pub(crate) first: Option<Place>,
+    /// The last row of the step if the limit was reached: the next step begins after it.
+    pub(crate) more: Option<Name>,
+}
+
+/// The future of a store's answer.
+pub(crate) trait Answer<A>: Future<Output = Result<A, Error>> + Send {}
+
+impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
+
+/// What a store does for the nodes of one namespace. [`states`] says what each operation does to a
+/// row, and answers.
+///
+/// Each operation is one atomic step for each row in its batch, in which a name stands once. After
+/// [`Error::Unavailable`] or [`Error::Refused`] nothing was done; after [`Error::Uncertain`] the
+/// operation may be done. The store's clock decides what is due and which claims have run out.
+pub(crate) trait Operations: Send + Sync + 'static {
+    /// Returns the namespace.
+    fn space(&self) -> &str;
+
+    /// Writes timers, in place of timers with the same names; wakes other nodes for those due soon
+    /// if `tell` says so.
+    fn schedule(&self, timers: Vec<NewTimer>, tell: bool) -> impl Answer<Changed<Scheduled>>;
+
+    /// Cancels timers.
+    fn cancel(&self, names: Vec<Name>) -> impl Answer<Changed<Cancelled>>;
+
+    /// Moves timers; wakes other nodes as [`schedule`](Self::schedule) does.
+    fn touch(&self, moves: Vec<(Name, Moment)>, tell: bool) -> impl Answer<Changed<Touched>>;
+
+    /// Claims rows that are due, in the order of their places. Puts off what a pause holds, and ends
+    /// what has expired. Passes over rows that are locked.
+    fn claim(&self, want: Want) -> impl Answer<Claims>;
+
+    /// Claims rows whose claims have run out, of those with the fewest crashes, `most` at most: up
+    /// to `limit` if there was none yet, a tenth after one, a hundredth after more.
+    fn take_over(&self, most: u32, limit: u32, lease: Duration) -> impl Answer<Claims>;
+
+    /// Looks below a place, where rows lie that were locked or that no node was told of.
+    fn look(&self, below: Place) -> impl Answer<Look>;
+
+    /// Renews claims; `false` for one that is another's.
+    fn renew(&self, renewals: Vec<Renewal>) -> impl Answer<Changed<bool>>;
+
+    /// Ends claims; `false` for one that is another's. Repeating is harmless.
+    fn acknowledge(&self, acks: Vec<Ack>) -> impl Answer<Changed<bool>>;
+
+    /// Waits until another node has told of a row that can be claimed. May return for nothing.
+    fn told(&self) -> impl Future<Output = Option<Place>> + Send;
+
+    /// Looks a name up.
+    fn get(&self, name: Name) -> impl Answer<Option<Pending>>;
+
+    /// Lists timers in the order of their places.
+    fn list(&self, search: Search) -> impl Answer<Vec<Listed>>;
+
+    /// Lists dead timers in the order of their deaths.
+    fn dead(&self, search: Search) -> impl Answer<Vec<DeadTimer>>;
+
+    /// Makes a dead timer due; returns whether there was one whose key has no timer, and its place.
+    fn requeue(&self, id: i64) -> impl Answer<Option<Place>>;
+
+    /// Changes the next `limit` timers after a name that nobody has locked.
+    fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> impl Answer<Step>;
+
+    /// Pauses all timers, or those of a tag, or ends the pause. Timers that were put off stay so
+    /// until a [`Bulk::Release`].
+    fn pause(&self, tag: Option<String>, until: Option<Moment>) -> impl Answer<()>;
+
+    /// Lists the pauses that are not over, in no order.
+    fn pauses(&self) -> impl Answer<Vec<Paused>>;
+
+    /// Reads the store's clock.
+    fn now(&self) -> impl Answer<StoreTime>;
+}
+
+/// A store of durable timers. The trait is sealed: [`memory`] and the databases implement it.
+#[expect(
+    private_bounds,
+    reason = "sealed: what a node asks changes with the node"
+)]
+pub trait Store: Operations {}
+
+impl<S: Operations> Store for S {}

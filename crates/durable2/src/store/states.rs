@@ -1,0 +1,481 @@
+#![doc = include_str!("states.md")]
+// The functions below are the plain model: the store in memory runs them, and the databases are
+// compared with it.
+
+use crate::entry::{Cancelled, DeadTimer, Listed, Scheduled, Touched};
+use crate::store::{ALONE, Bulk, Claimed, Ending, Name, NewTimer};
+use crate::when::{Moment, StoreTime};
+use std::time::Duration;
+
+/// A timer in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Timer {
+    pub(super) id: i64,
+    pub(super) due: StoreTime,
+    pub(super) planned: StoreTime,
+    pub(super) expires_after: Option<Duration>,
+    /// The end of its debounce.
+    pub(super) waits_until: Option<StoreTime>,
+    /// When it was due before a pause put it off.
+    pub(super) held_from: Option<StoreTime>,
+    pub(super) tag: Option<String>,
+    pub(super) payload: Vec<u8>,
+    pub(super) attempts: u32,
+    pub(super) crashes: u32,
+    /// Whether it was cancelled in a run: it ends with the next run.
+    pub(super) marked: bool,
+}
+
+/// What becomes of a claimed row at the end of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// What the outcome says, unless the timer is marked.
+    Outcome,
+    /// This timer takes its place.
+    Next(Timer),
+    /// The row ends: what was to take the timer's place was cancelled.
+    Nothing,
+}
+
+/// A row. `last` is the last token of a row that nobody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Free {
+        last: i64,
+        timer: Timer,
+    },
+    Claimed {
+        token: i64,
+        until: StoreTime,
+        timer: Timer,
+        then: Then,
+    },
+    Dead {
+        last: i64,
+        timer: Timer,
+        died: StoreTime,
+        reason: String,
+        former: Name,
+    },
+}
+
+impl Timer {
+    fn new(new: &NewTimer, waits: Option<StoreTime>, now: StoreTime) -> Self {
+        let mut due = new.when.due(now);
+        let mut planned = new.when.planned.unwrap_or(due);
+        let mut waits_until = None;
+        if let Some(max_wait) = new.max_wait {
+            let end = now.plus(max_wait);
+            let end = waits.map_or(end, |earlier| earlier.min(end));
+            waits_until = Some(end);
+            due = due.min(end.max(now));
+            planned = due;
+        }
+        Timer {
+            id: new.id,
+            due,
+            planned,
+            expires_after: new.expires_after,
+            waits_until,
+            held_from: None,
+            tag: new.tag.clone(),
+            payload: new.payload.clone(),
+            attempts: 0,
+            crashes: 0,
+            marked: false,
+        }
+    }
+
+    fn move_to(&mut self, moment: &Moment, now: StoreTime) {
+        self.due = moment.due(now);
+        self.planned = moment.planned.unwrap_or(self.due);
+        self.held_from = None;
+    }
+
+    /// Makes it due then, or now, and keeps what was planned.
+    fn put_off(&mut self, to: StoreTime, now: StoreTime) {
+        self.due = to.max(now);
+        self.held_from = None;
+    }
+
+    fn has_expired(&self, now: StoreTime) -> bool {
+        self.expires_after
+            .is_some_and(|after| now > self.planned.plus(after))
+    }
+}
+
+impl Row {
+    /// Returns the row of a timer that is written where there was none.
+    pub(super) fn new(new: &NewTimer, now: StoreTime) -> Self {
+        Row::Free {
+            last: 0,
+            timer: Timer::new(new, None, now),
+        }
+    }
+
+    /// Writes a timer over the row.
+    pub(super) fn schedule(&mut self, new: &NewTimer, now: StoreTime) -> Scheduled {
+        match self {
+            Row::Free { timer, .. } => {
+                // A marked one ends with its run: there is nothing to keep.
+                if new.keep && !timer.marked {
+                    return Scheduled::Kept;
+                }
+                *timer = Timer::new(new, timer.waits_until, now);
+            }
+            Row::Claimed { timer, then, .. } => {
+                let kept = match then {
+                    Then::Outcome => !timer.marked,
+                    Then::Next(_) => true,
+                    Then::Nothing => false,
+                };
+                if new.keep && kept {
+                    return Scheduled::Kept;
+                }
+                let waits = match then {
+                    Then::Next(next) => next.waits_until,
+                    Then::Outcome | Then::Nothing => None,
+                };
+                *then = Then::Next(Timer::new(new, waits, now));
+            }
+            Row::Dead { .. } => {} // Has a name of its own: no schedule comes here.
+        }
+        Scheduled::Replaced
+    }
+
+    /// Cancels the timer that is not in a handler's hands; returns the answer, and whether the row
+    /// ends.
+    pub(super) fn cancel(&mut self) -> (Cancelled, bool) {
+        match self {
+            Row::Free { timer, .. } if !timer.marked => {
+                let payload = std::mem::take(&mut timer.payload);
+                (Cancelled::Cancelled(payload), true)
+            }
+            Row::Claimed { timer, then, .. } => match then {
+                Then::Outcome => {
+                    timer.marked = true;
+                    (Cancelled::Running, false)
+                }
+                Then::Next(next) => {
+                    let payload = std::mem::take(&mut next.payload);
+                    *then = Then::Nothing;
+                    (Cancelled::Cancelled(payload), false)
+                }
+                Then::Nothing => (Cancelled::Running, false),
+            },
+            Row::Free { .. } | Row::Dead { .. } => (Cancelled::Running, false),
+        }
+    }
+
+    /// Moves the timer that is not in a handler's hands.
+    pub(super) fn touch(&mut self, moment: &Moment, now: StoreTime) -> Touched {
+        match self {
+            Row::Free { timer, .. } if !timer.marked => timer.move_to(moment, now),
+            Row::Claimed {
+                then: Then::Next(next),
+                ..
+            } => next.move_to(moment, now),
+            _ => return Touched::Running,
+        }
+        Touched::Moved
+    }
+
+    /// Returns the timer if it can be claimed, now or later.
+    pub(super) fn free(&mut self) -> Option<&mut Timer> {
+        match self {
+            Row::Free { timer, .. } => Some(timer),
+            _ => None,
+        }
+    }
+
+    /// Claims a free row that is due. `None`: it has expired, and ends.
+    pub(super) fn claim(
+        self,
+        name: &Name,
+        now: StoreTime,
+        lease: Duration,
+    ) -> Option<(Row, Claimed)> {
+        let Row::Free { last, mut timer } = self else {
+            return None;
+        };
+        if timer.has_expired(now) {
+            return None;
+        }
+        timer.attempts += 1;
+        Some(claimed(name, last, timer, now, lease))
+    }
+
+    /// Returns how many crashes the timer was in, and its token, if its claim has run out.
+    pub(super) fn left(&self, now: StoreTime) -> Option<(u32, i64)> {
+        match self {
+            Row::Claimed {
+                token,
+                until,
+                timer,
+                ..
+            } if *until <= now => Some((timer.crashes, *token)),
+            _ => None,
+        }
+    }
+
+    /// Takes a claim that has run out over.
+    pub(super) fn take_over(self, name: &Name, now: StoreTime, lease: Duration) -> TakenOver {
+        let Row::Claimed {
+            token,
+            mut timer,
+            then,
+            ..
+        } = self
+        else {
+            return TakenOver::Free(self);
+        };
+        match then {
+            Then::Next(next) => return TakenOver::Free(Row::follow(token, next, now)),
+            Then::Nothing => return TakenOver::Ended,
+            Then::Outcome => {}
+        }
+        if timer.has_expired(now) {
+            return TakenOver::Expired;
+        }
+        // The first crashes may be another timer's: then the attempt begins again.
+        if timer.crashes >= ALONE {
+            timer.attempts += 1;
+        }
+        timer.crashes += 1;
+        let (row, claimed) = claimed(name, token, timer, now, lease);
+        TakenOver::Runs(row, claimed)
+    }
+
+    /// Lets the claim last until then, if this token has it; returns whether.
+    pub(super) fn renew(&mut self, claim: i64, to: StoreTime) -> bool {
+        match self {
+            Row::Claimed { token, until, .. } if *token == claim => {
+                *until = to;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns whether this token has the row.
+    pub(super) fn is_claimed_by(&self, claim: i64) -> bool {
+        matches!(self, Row::Claimed { token, .. } if *token == claim)
+    }
+
+    /// Ends the claim; returns what is left of the row, with its name.
+    pub(super) fn end(self, name: Name, ending: Ending, now: StoreTime) -> Option<(Name, Row)> {
+        let Row::Claimed {
+            token: last,
+            mut timer,
+            then,
+            ..
+        } = self
+        else {
+            return Some((name, self));
+        };
+        match then {
+            Then::Next(next) => return Some((name, Row::follow(last, next, now))),
+            Then::Nothing => return None,
+            Then::Outcome => {}
+        }
+        // What could not be ended, or never began, is run once more, as a cancel has promised.
+        let is_back = matches!(ending, Ending::GiveBack | Ending::PutBack(_));
+        if timer.marked && !is_back {
+            return None;
+        }
+        match ending {
+            Ending::Done => return None,
+            Ending::Retry(moment) => {
+                timer.put_off(moment.due(now), now);
+                timer.crashes = 0;
+            }
+            Ending::Again(moment, payload) => {
+                timer.move_to(&moment, now);
+                timer.payload = payload;
+                timer.attempts = 0;
+                timer.crashes = 0;
+            }
+            Ending::GiveBack => {
+                let due = timer.due;
+                timer.put_off(due, now);
+                timer.attempts -= 1;
+            }
+            Ending::PutBack(after) => {
+                timer.put_off(now.plus(after), now);
+                timer.crashes = 0;
+            }
+            Ending::Dead(reason) => {
+                let dead = Name::of_dead(timer.id);
+                let row = Row::Dead {
+                    last,
+                    timer,
+                    died: now,
+                    reason,
+                    former: name,
+                };
+                return Some((dead, row));
+            }
+        }
+        Some((name, Row::Free { last, timer }))
+    }
+
+    /// Moves a timer that a pause has put off back to its time.
+    pub(super) fn release(&mut self, now: StoreTime) {
+        if let Row::Free { timer, .. } = self {
+            let due = timer.held_from.unwrap_or(timer.due);
+            timer.put_off(due, now);
+        }
+    }
+
+    /// Makes a dead timer due.
+    pub(super) fn requeue(self, now: StoreTime) -> Row {
+        let Row::Dead {
+            last, mut timer, ..
+        } = self
+        else {
+            return self;
+        };
+        timer.due = now;
+        timer.planned = now;
+        timer.attempts = 0;
+        timer.crashes = 0;
+        Row::Free { last, timer }
+    }
+
+    /// Returns the row of a timer that has waited for a run.
+    fn follow(last: i64, mut next: Timer, now: StoreTime) -> Row {
+        let due = next.due;
+        next.put_off(due, now);
+        Row::Free { last, timer: next }
+    }
+}
+
+/// What a takeover makes of a row.
+pub(super) enum TakenOver {
+    /// The timer is run again.
+    Runs(Row, Claimed),
+    /// The timer that has waited for the run can be claimed.
+    Free(Row),
+    /// The row ends: the timer has expired.
+    Expired,
+    /// The row ends.
+    Ended,
+}
+
+impl Bulk {
+    /// Returns whether the change is for this row.
+    pub(super) fn is_for(&self, row: &Row) -> bool {
+        match (self, row) {
+            (Bulk::Cancel(tag) | Bulk::Touch(tag, _), row) => {
+                let waiting = match row {
+                    Row::Free { timer, .. } if !timer.marked => Some(timer),
+                    Row::Claimed {
+                        then: Then::Next(next),
+                        ..
+                    } => Some(next),
+                    _ => None,
+                };
+                waiting.is_some_and(|timer| timer.tag.as_ref() == Some(tag))
+            }
+            (Bulk::Release(tag), Row::Free { timer, .. }) => {
+                let fits = tag.is_none() || timer.tag == *tag;
+                fits && timer.held_from.is_some()
+            }
+            (
+                Bulk::Requeue(tag, latest) | Bulk::Delete(tag, latest),
+                Row::Dead { timer, died, .. },
+            ) => (tag.is_none() || timer.tag == *tag) && died <= latest,
+            _ => false,
+        }
+    }
+}
+
+impl Row {
+    /// Returns what lists say of the row, unless the timer is dead.
+    pub(super) fn listed(&self, name: &Name) -> Option<Listed> {
+        let (timer, running) = match self {
+            Row::Free { timer, .. } => (timer, false),
+            Row::Claimed {
+                then: Then::Next(next),
+                ..
+            } => (next, true),
+            Row::Claimed { timer, .. } => (timer, true),
+            Row::Dead { .. } => return None,
+        };
+        // What was cancelled is shown to nobody.
+        let is_gone = matches!(
+            self,
+            Row::Claimed {
+                then: Then::Nothing,
+                ..
+            }
+        );
+        Some(Listed {
+            id: timer.id,
+            key: name.key().map(str::to_owned),
+            tag: timer.tag.clone().filter(|_| !is_gone),
+            payload: if is_gone {
+                Vec::new()
+            } else {
+                timer.payload.clone()
+            },
+            at: timer.due,
+            attempts: timer.attempts,
+            running,
+        })
+    }
+
+    /// Returns what lists say of a dead timer.
+    pub(super) fn dead(&self) -> Option<DeadTimer> {
+        let Row::Dead {
+            timer,
+            died,
+            reason,
+            former,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        Some(DeadTimer {
+            id: timer.id,
+            key: former.key().map(str::to_owned),
+            payload: timer.payload.clone(),
+            tag: timer.tag.clone(),
+            attempts: timer.attempts,
+            reason: reason.clone(),
+            died: *died,
+        })
+    }
+}
+
+/// Claims a timer: its token is greater than the last one.
+fn claimed(
+    name: &Name,
+    last: i64,
+    mut timer: Timer,
+    now: StoreTime,
+    lease: Duration,
+) -> (Row, Claimed) {
+    let token = now.as_micros().max(last + 1);
+    timer.held_from = None;
+    timer.waits_until = None;
+    let claimed = Claimed {
+        name: name.clone(),
+        token,
+        id: timer.id,
+        due: timer.due,
+        planned: timer.planned,
+        attempts: timer.attempts,
+        crashes: timer.crashes,
+        tag: timer.tag.clone(),
+        payload: timer.payload.clone(),
+    };
+    let row = Row::Claimed {
+        token,
+        until: now.plus(lease),
+        timer,
+        then: Then::Outcome,
+    };
+    (row, claimed)
+}
