@@ -67,20 +67,19 @@ impl fmt::Debug for StoreTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Place;
 
     #[test]
     fn a_listed_timer_can_be_read() {
-        let place = Place {
-            due: StoreTime::from_micros(1_795_793_400_000_007),
-            slot: 1,
+        let listed = Listed {
             id: 7,
+            key: Some("a".to_owned()),
+            tag: None,
+            payload: [b"not \"paid\"\n", &[b'x'; 100][..]].concat(),
+            at: StoreTime::from_micros(1_795_793_400_000_007),
+            attempts: 0,
+            running: false,
         };
-        let (key, payload) = (
-            Some("a".to_owned()),
-            [b"not \"paid\"\n", &[b'x'; 100][..]].concat(),
-        );
-        let shown = format!("{:?}", Listed::new(place, key, None, payload, (0, false)));
+        let shown = format!("{listed:?}");
         assert!(shown.contains("at: 2026-11-27 15:30:00.000007,"), "{shown}");
         assert!(shown.contains(r#"payload: b"not \"paid\"\nxxx"#), "{shown}");
         assert!(shown.contains("x\" and 47 bytes"), "{shown}");

@@ -1,10 +1,26 @@
 //! A node: its builder, and its calls.
 
-use crate::entry::Error;
-use crate::node::Options;
-use crate::store::Store;
+mod bulk;
+
+use crate::entry::{
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
+    check_name,
+};
+use crate::node::acker::Acker;
+use crate::node::batcher::{BATCH, Batcher, Request, WORKERS, look_again, take_batch};
+use crate::node::runner::{Handler, Runner};
+use crate::node::stats::Stats;
+use crate::node::{Node, Options, claimer, keeper, lookout, taker};
+use crate::store::{Name, NewTimer, Operations, Store};
+use crate::when::{Moment, When};
+use std::collections::VecDeque;
+use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tickwheel::Timer;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
 
 /// Opens a store when a node starts.
 pub trait OpenStore: Send {
@@ -24,7 +40,6 @@ impl<S: Store> OpenStore for S {
 }
 
 /// Sets up a node: [`Durable`] makes a builder for each kind of store.
-#[derive(Debug)]
 pub struct DurableBuilder<O> {
     pub(crate) store: O,
     pub(crate) options: Options,
@@ -37,10 +52,356 @@ impl<O: OpenStore> DurableBuilder<O> {
             options: Options::default(),
         }
     }
+
+    /// Sets how long a claim lasts that is not renewed: 5 s by default, 100 ms to a day. Timers that
+    /// a dead node had in its handlers run again after a lease and up to two seconds. Handlers that
+    /// run long have claims of up to a minute, which are waited for as well. Other timers do not
+    /// wait.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(86_400));
+        self
+    }
+
+    /// Sets how many timers are claimed and not acknowledged, at most: 1,000 by default, at least
+    /// one, at most a million. As many run twice if the node dies.
+    pub fn max_in_flight(mut self, max_in_flight: u32) -> Self {
+        self.options.max_in_flight = max_in_flight.clamp(1, 1 << 20);
+        self
+    }
+
+    /// Sets after how many attempts a timer is given up: 20 by default, at least one.
+    ///
+    /// After three crashes of the process a timer runs alone, and only then a crash counts as its
+    /// attempt. After such a crash it waits until a process has been up for twelve leases, then
+    /// twice as long each time, up to 192 leases.
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.options.max_attempts = max_attempts.max(1);
+        self
+    }
+
+    /// Sets when a handler that panicked or [failed](Outcome::Failed) is called again: after a
+    /// second by default, doubled each time, plus up to a quarter at random.
+    pub fn retry_after(mut self, retry_after: Duration) -> Self {
+        self.options.retry_after = retry_after;
+        self
+    }
+
+    /// Sets how long a handler may take: without limit by default. A longer handler is dropped at
+    /// its next `await`, and has [failed](Outcome::Failed). A handler that blocks its thread is not
+    /// interrupted. A handler can [ask for more time](Due::extend).
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.options.time_limit = Some(limit);
+        self
+    }
+
+    /// Opens the store, and calls `handler` with each timer that is due.
+    ///
+    /// The handler runs on the current tokio runtime, up to
+    /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic is a
+    /// failed attempt. `timer` must be driven, for example by its own thread
+    /// ([`start`](tickwheel::TimerBuilder::start)). It must have no `max_pending`: a full timer
+    /// refuses the node's own sleeps.
+    ///
+    /// # Errors
+    /// The errors of opening the store. Later failures are repeated by the node.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn start<T, H, F>(
+        self,
+        timer: &Timer<T>,
+        handler: H,
+    ) -> Result<Durable<O::Store>, Error>
+    where
+        T: Send + 'static,
+        H: Fn(Due) -> F + Send + Sync + 'static,
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let store = self.store.open().await?;
+        let now = store.now().await?;
+        let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
+        let (ended, queue) = mpsc::unbounded_channel();
+        let node = Node::new(store, timer.closures(), self.options, ended);
+        node.agenda.start(now);
+        let node = Arc::new(node);
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner<O::Store>>| {
+            let runner = Runner::new(Arc::clone(&node), inner.clone() as _, handler);
+            Inner::new(node, Arc::new(runner), queue)
+        });
+        Ok(Durable { inner })
+    }
+}
+
+impl<O> fmt::Debug for DurableBuilder<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DurableBuilder")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A node's durable timers, in one namespace of a store: see the [crate's page](crate).
-#[derive(Debug)]
+///
+/// Clones share the node. When the last clone is dropped, the node stops as in a crash: handlers
+/// are dropped, and their timers run again elsewhere when their claims have run out. Call
+/// [`drain`](Self::drain) to avoid that.
+///
+/// All calls may be made at once, from any task of the runtime. A call returns when the store has
+/// committed. Dropping a call's future does not undo the call. A call that starts after another one
+/// has returned takes effect after it; concurrent calls on one key take effect in either order.
 pub struct Durable<S: Store> {
-    store: PhantomData<S>,
+    inner: Arc<Inner<S>>,
+}
+
+struct Inner<S> {
+    node: Arc<Node<S>>,
+    schedules: Batcher<NewTimer, Scheduled>,
+    cancels: Batcher<Name, Cancelled>,
+    touches: Batcher<(Name, Moment), Touched>,
+    /// The tasks that claim, and the handlers that they have called. They end when the node has
+    /// left.
+    claimers: Mutex<JoinSet<()>>,
+    /// End when `Inner` is dropped.
+    _tasks: JoinSet<()>,
+}
+
+impl<S: Store> Inner<S> {
+    /// Spawns the node's tasks.
+    fn new(
+        node: Arc<Node<S>>,
+        runner: Arc<Runner<S>>,
+        queue: mpsc::UnboundedReceiver<crate::node::acker::Ended>,
+    ) -> Self {
+        let mut claimers = JoinSet::new();
+        claimers.spawn(claimer::run(Arc::clone(&node), Arc::clone(&runner)));
+        claimers.spawn(taker::run(Arc::clone(&node), runner));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(claimer::listen(Arc::clone(&node)));
+        tasks.spawn(lookout::run(Arc::clone(&node)));
+        tasks.spawn(keeper::run(Arc::clone(&node)));
+        let acker = Arc::new(Acker::new(Arc::clone(&node), queue));
+        for _ in 0..WORKERS {
+            tasks.spawn(Arc::clone(&acker).run());
+        }
+        Inner {
+            schedules: Batcher::spawn(&mut tasks, &node, schedule),
+            cancels: Batcher::spawn(&mut tasks, &node, cancel),
+            touches: Batcher::spawn(&mut tasks, &node, touch),
+            node,
+            claimers: Mutex::new(claimers),
+            _tasks: tasks,
+        }
+    }
+}
+
+impl Due {
+    /// Returns the node whose handler this is, to schedule further timers. `None` if the last clone
+    /// was dropped, or the store is of another kind. Do not keep the node beyond the handler.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel_durable2::store::Store; // Or `Memory`, or `Postgres`.
+    /// use tickwheel_durable2::{Due, Entry, Outcome};
+    ///
+    /// async fn remind<S: Store>(due: Due) -> Outcome {
+    ///     let Some(node) = due.node::<S>() else { return Outcome::Failed("gone".into()) };
+    ///     match node.schedule(Entry::keyed("follow-up", Duration::from_secs(60), "x")).await {
+    ///         Ok(_) => Outcome::Done,
+    ///         Err(error) => Outcome::Failed(error.to_string()),
+    ///     }
+    /// }
+    /// ```
+    pub fn node<S: Store>(&self) -> Option<Durable<S>> {
+        let inner = self.owner.upgrade()?.downcast::<Inner<S>>().ok()?;
+        Some(Durable { inner })
+    }
+}
+
+impl<S: Store> Durable<S> {
+    /// Schedules a timer. `Ok` means that the timer is committed: it fires or is cancelled,
+    /// whatever becomes of this node. A timer replaces the key's former timer. If that timer's
+    /// handler runs, the new timer waits for its end.
+    ///
+    /// Waits for one commit, shared with simultaneous calls.
+    ///
+    /// # Errors
+    /// [`Error::BadName`] and [`Error::PayloadTooLong`]; [`Error::Unavailable`] and
+    /// [`Error::Refused`]: nothing was scheduled; [`Error::Uncertain`]: it may have been;
+    /// [`Error::Closed`] after a drain.
+    pub async fn schedule(&self, entry: Entry) -> Result<Scheduled, Error> {
+        let timer = entry.timer()?;
+        self.check_open()?;
+        self.inner.schedules.call(timer).await
+    }
+
+    /// Schedules many timers, in batches of 1,000 timers or 1 MiB. Each batch is one commit, except
+    /// for keys that another transaction has locked. Entries with the same key take effect in
+    /// order. The answers are in order.
+    ///
+    /// # Errors
+    /// As for [`schedule`](Self::schedule). Earlier batches are committed, and the unlocked keys of
+    /// the failed batch; a bad entry is found before any commit.
+    pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
+        let timers = entries.into_iter().map(Entry::timer);
+        let timers = timers.collect::<Result<Vec<NewTimer>, Error>>()?;
+        let mut waiting: VecDeque<(usize, NewTimer)> = timers.into_iter().enumerate().collect();
+        let mut scheduled = Vec::with_capacity(waiting.len());
+        while !waiting.is_empty() {
+            self.check_open()?;
+            let node = &self.inner.node;
+            let batch = take_batch(&mut waiting, BATCH, |it| &it.1.name, |it| it.1.bytes());
+            let timers = batch.iter().map(|(_, timer)| timer.clone()).collect();
+            let answers = schedule(Arc::clone(node), timers).await?;
+            for ((index, timer), answer) in batch.into_iter().zip(answers) {
+                let answer = match answer {
+                    Some(answer) => answer,
+                    None => look_again(node, &schedule, timer).await?,
+                };
+                scheduled.push((index, answer));
+            }
+        }
+        // A key that stood twice was left for a later batch.
+        scheduled.sort_unstable_by_key(|(index, _)| *index);
+        Ok(scheduled.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    /// Cancels a key's timer, unless a handler has it: see [`Cancelled`].
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] and [`Error::Refused`]: nothing was cancelled; [`Error::Uncertain`]:
+    /// the timer may be cancelled; [`Error::BadName`], [`Error::Closed`].
+    pub async fn cancel(&self, key: &str) -> Result<Cancelled, Error> {
+        check_name("key", key)?;
+        self.check_open()?;
+        self.inner.cancels.call(Name::of_key(key)).await
+    }
+
+    /// Moves a key's timer, earlier or later, unless a handler has it.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel).
+    pub async fn touch(&self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
+        check_name("key", key)?;
+        self.check_open()?;
+        let moment = Moment::from(when.into());
+        self.inner.touches.call((Name::of_key(key), moment)).await
+    }
+
+    /// Looks a key up.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::BadName`].
+    pub async fn get(&self, key: &str) -> Result<Option<Pending>, Error> {
+        check_name("key", key)?;
+        self.store().get(Name::of_key(key)).await
+    }
+
+    /// Lists timers in the order of their times, also timers that handlers have. A page reads the
+    /// timers that it leaves out as well; on PostgreSQL, few before or after the page.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.store().list(search).await
+    }
+
+    /// Lists dead timers in the order of their deaths. A page reads the timers that it leaves out
+    /// as well; on PostgreSQL, none before or after the page.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.store().dead(search).await
+    }
+
+    /// Stops claims, and waits for running handlers and their acknowledgements. Other nodes have
+    /// the other timers. Later calls are refused. Waits for the store at most a lease long, for
+    /// handlers without limit.
+    pub async fn drain(&self) {
+        let node = &self.inner.node;
+        node.leaving.send_replace(true);
+        while self.inner.claimers.lock().await.join_next().await.is_some() {}
+        let all = node.room.acquire_many(node.options.max_in_flight);
+        // What is not acknowledged by then runs again, as after a crash.
+        let _ = node.timer.timeout(node.options.lease, all).await;
+    }
+
+    /// Returns counts and the state of this node. Costs little.
+    pub fn stats(&self) -> Stats {
+        let node = &self.inner.node;
+        let counted = node.count().clone();
+        Stats {
+            in_flight: node.held.len() as u64,
+            ..counted
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn node(&self) -> &Node<S> {
+        &self.inner.node
+    }
+
+    pub(crate) fn store(&self) -> &S {
+        &self.inner.node.store
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        match *self.inner.node.leaving.borrow() {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Schedules a batch.
+async fn schedule<S: Store>(
+    node: Arc<Node<S>>,
+    timers: Vec<NewTimer>,
+) -> Result<Vec<Option<Scheduled>>, Error> {
+    let tell = node.room.available_permits() < timers.len();
+    let changed = node.store.schedule(timers, tell).await?;
+    let written = changed.answers.iter().flatten();
+    let written = written.filter(|answer| **answer != Scheduled::Kept).count();
+    node.count().scheduled += written as u64;
+    node.note(changed.now, changed.first);
+    Ok(changed.answers)
+}
+
+/// Cancels a batch.
+async fn cancel<S: Store>(
+    node: Arc<Node<S>>,
+    names: Vec<Name>,
+) -> Result<Vec<Option<Cancelled>>, Error> {
+    let changed = node.store.cancel(names).await?;
+    let answers = changed.answers.iter().flatten();
+    let cancelled = answers.filter(|answer| matches!(answer, Cancelled::Cancelled(_)));
+    node.count().cancelled += cancelled.count() as u64;
+    Ok(changed.answers)
+}
+
+/// Moves a batch.
+async fn touch<S: Store>(
+    node: Arc<Node<S>>,
+    moves: Vec<(Name, Moment)>,
+) -> Result<Vec<Option<Touched>>, Error> {
+    let tell = node.room.available_permits() < moves.len();
+    let changed = node.store.touch(moves, tell).await?;
+    node.note(changed.now, changed.first);
+    Ok(changed.answers)
+}
+
+impl<S: Store> Clone for Durable<S> {
+    fn clone(&self) -> Self {
+        Durable {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<S: Store> fmt::Debug for Durable<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Durable")
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
 }

@@ -1,6 +1,7 @@
 //! Entries, outcomes, answers and errors.
 
 use crate::node::deadline::Deadline;
+use crate::node::keeper::Lease;
 use crate::store::{Name, NewTimer, Place};
 use crate::when::{StoreTime, When, draw};
 use std::any::Any;
@@ -198,6 +199,8 @@ pub struct Due {
     pub(crate) owner: Weak<dyn Any + Send + Sync>,
     /// Until when the handler may run, if limited.
     pub(crate) deadline: Option<Arc<Deadline>>,
+    /// Until when the claim lasts.
+    pub(crate) lease: Arc<Lease>,
 }
 
 impl Due {
@@ -208,6 +211,14 @@ impl Due {
         self.deadline
             .iter()
             .for_each(|deadline| deadline.extend(by));
+    }
+
+    /// Returns whether the claim has run out, as far as this node knows: the store did not answer
+    /// its renewals. Another node may have the timer by now, and this handler's outcome changes
+    /// nothing then. A handler whose effects cannot be fenced by the [token](Self::token) asks
+    /// before each of them.
+    pub fn is_lost(&self) -> bool {
+        self.lease.has_ended()
     }
 }
 

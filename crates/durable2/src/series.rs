@@ -25,7 +25,7 @@ pub enum Missed {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tickwheel_durable::{Due, Missed, Outcome, Series};
+/// use tickwheel_durable2::{Due, Missed, Outcome, Series};
 ///
 /// async fn report(due: Due) -> Outcome {
 ///     let daily = Series::every(Duration::from_secs(86_400)).missed(Missed::Skip);

@@ -24,11 +24,12 @@ pub struct Stats {
     pub expired: u64,
     /// Handlers that panicked.
     pub panicked: u64,
-    /// Timers that only a look below the cursor found: no node was told of them, or they were locked.
+    /// Looks at the past that found a timer: no node was told of it, or it was locked.
     pub swept: u64,
     /// Timers whose claims had run out, on this node or another.
     pub taken_over: u64,
-    /// Outcomes that the store has refused ten times. Above zero: look at the log.
+    /// Outcomes that the store has refused for good: their timers run again after an hour. Above
+    /// zero: look at the log.
     pub refused: u64,
     /// Claims of this node that another node has taken over. Above zero: look at the store, or at
     /// the network.

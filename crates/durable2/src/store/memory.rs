@@ -1,5 +1,9 @@
 //! A store in memory: the plain model of a store, for tests in virtual time.
 
+mod time;
+
+pub use time::pass;
+
 use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,

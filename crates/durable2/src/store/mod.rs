@@ -194,6 +194,8 @@ pub(crate) struct Step {
     pub(crate) count: u64,
     /// The first of the changed rows that can be claimed.
     pub(crate) first: Option<Place>,
+    /// Whether rows were left out because a transaction has locked them.
+    pub(crate) locked: bool,
     /// The last row of the step if the limit was reached: the next step begins after it.
     pub(crate) more: Option<Name>,
 }

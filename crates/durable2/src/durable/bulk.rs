@@ -1,0 +1,149 @@
+//! What is done to many timers at once, in steps of 1,000.
+
+use crate::durable::Durable;
+use crate::entry::{Error, Paused, check_name};
+use crate::node::batcher::{BATCH, is_locked, looks};
+use crate::store::{Bulk, Store};
+use crate::when::{Moment, When};
+use std::time::Duration;
+
+impl<S: Store> Durable<S> {
+    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
+    /// also those that are moved meanwhile. One that is scheduled meanwhile may be among them.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel); some may be cancelled by then.
+    pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
+        let cancelled = self.steps(Some(tag), Bulk::Cancel(tag.to_owned())).await?;
+        self.inner.node.count().cancelled += cancelled;
+        Ok(cancelled)
+    }
+
+    /// Moves all timers of a tag that no handler has to another moment, all to the same, 1,000 in a
+    /// step, and returns how many. One that is scheduled meanwhile may be among them. One that runs
+    /// meanwhile and is due again is not moved again, unless a transaction has others locked.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel); some may be moved by then.
+    pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
+        let mut moment = Moment::from(when.into());
+        // Each step reads the clock: a delay counts from this call.
+        moment.at = moment.due(self.store().now().await?);
+        moment.after = Duration::ZERO;
+        self.steps(Some(tag), Bulk::Touch(tag.to_owned(), moment))
+            .await
+    }
+
+    /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
+    /// one whose key has a timer again stays where it is.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel).
+    pub async fn requeue(&self, id: i64) -> Result<bool, Error> {
+        self.check_open()?;
+        let place = self.store().requeue(id).await?;
+        place
+            .into_iter()
+            .for_each(|place| self.inner.node.agenda.note_again(place));
+        Ok(place.is_some())
+    }
+
+    /// Makes all timers that were given up due at once, or all of those with a tag, 1,000 in a
+    /// step, as [`requeue`](Self::requeue) does, and returns how many. What is given up after the
+    /// call has begun stays so, by the store's clock: none is requeued twice.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel); some may be due by then.
+    pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
+        let now = self.store().now().await?;
+        self.steps(tag, Bulk::Requeue(tag.map(str::to_owned), now))
+            .await
+    }
+
+    /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
+    /// returns how many. What is given up after the call has begun stays, by the store's clock.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel); some may be deleted by then.
+    pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
+        let now = self.store().now().await?;
+        self.steps(tag, Bulk::Delete(tag.map(str::to_owned), now))
+            .await
+    }
+
+    /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
+    /// after a restart. A timer that is due before is not given to a handler, but due at the end of
+    /// the pause. A timer that a handler has goes on. A pause of the same scope replaces an earlier
+    /// one; of several pauses that hold a timer the last one to end counts.
+    ///
+    /// Each held timer costs a write when it is due, and nothing else until the pause ends. How late
+    /// the pause makes it does not count as lateness.
+    ///
+    /// # Errors
+    /// As for [`cancel`](Self::cancel): to ask again is harmless.
+    pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
+        self.hold(tag, Some(until.into().into())).await.map(drop)
+    }
+
+    /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
+    /// 1,000 in a step. A timer that another pause holds waits for the end of that.
+    ///
+    /// # Errors
+    /// As for [`pause`](Self::pause); some may be held until it is asked again.
+    pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
+        self.hold(tag, None).await
+    }
+
+    /// Lists the pauses that are not over, that of all timers first, and those of tags by these.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        let mut pauses = self.store().pauses().await?;
+        pauses.sort();
+        Ok(pauses)
+    }
+
+    /// Sets or ends a pause, and lets go what an earlier one has put off.
+    async fn hold(&self, tag: Option<&str>, until: Option<Moment>) -> Result<u64, Error> {
+        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
+        self.check_open()?;
+        let tag_owned = tag.map(str::to_owned);
+        self.store().pause(tag_owned.clone(), until).await?;
+        self.steps(tag, Bulk::Release(tag_owned)).await
+    }
+
+    /// Does it step by step, and all over again for rows that were locked.
+    async fn steps(&self, tag: Option<&str>, bulk: Bulk) -> Result<u64, Error> {
+        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
+        self.check_open()?;
+        let node = &self.inner.node;
+        let mut pauses = looks();
+        let mut all = 0;
+        loop {
+            let mut count = 0;
+            let mut locked = false;
+            let mut after = None;
+            loop {
+                let step = node.store.bulk(bulk.clone(), after, BATCH as u32).await?;
+                node.note(step.now, step.first);
+                count += step.count;
+                locked |= step.locked;
+                after = step.more;
+                if after.is_none() {
+                    break;
+                }
+            }
+            // Only a move finds again what it has moved.
+            match bulk {
+                Bulk::Touch(..) => all = count,
+                _ => all += count,
+            }
+            if !locked {
+                return Ok(all);
+            }
+            let pause = pauses.next().ok_or_else(is_locked)?;
+            node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Calls of many callers, put together into one for the store.
+
+use crate::entry::Error;
+use crate::node::{FIRST_PAUSE, LAST_PAUSE, Node, Share};
+use crate::store::{Name, NewTimer, Store};
+use crate::when::Moment;
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinSet;
+
+/// How many requests one batch holds: larger ones are no faster, and keep their rows for longer.
+pub(crate) const BATCH: usize = 1_000;
+
+/// How many bytes of payloads a batch has, unless it is one request.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// How many requests wait before callers do.
+const WAITING: usize = 10_000;
+
+/// How many batches are under way, of ackers too: while one waits for its commit, the next is sent.
+pub(crate) const WORKERS: usize = 2;
+
+/// What may stand in a batch beside others: each name once.
+pub(crate) trait Request: Clone + Send + Sync + 'static {
+    fn name(&self) -> &Name;
+
+    /// Returns how long its payload is.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Request for NewTimer {
+    fn name(&self) -> &Name {
+        &self.name
+    }
+
+    fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+}
+
+impl Request for Name {
+    fn name(&self) -> &Name {
+        self
+    }
+}
+
+impl Request for (Name, Moment) {
+    fn name(&self) -> &Name {
+        &self.0
+    }
+}
+
+/// Takes a batch of at most so many, at least one. A name that is in the batch already is left for
+/// the next one, and so are those after [`BATCH_BYTES`].
+pub(crate) fn take_batch<T>(
+    waiting: &mut VecDeque<T>,
+    most: usize,
+    name: impl Fn(&T) -> &Name,
+    bytes: impl Fn(&T) -> usize,
+) -> Vec<T> {
+    let mut names = HashSet::new();
+    let mut batch = Vec::new();
+    let mut left = VecDeque::new();
+    let mut sum = 0;
+    while let Some(next) = waiting.pop_front() {
+        sum += bytes(&next);
+        let is_full = batch.len() == most || (sum > BATCH_BYTES && !batch.is_empty());
+        if is_full {
+            waiting.push_front(next);
+            break;
+        }
+        match names.insert(name(&next).clone()) {
+            true => batch.push(next),
+            false => left.push_back(next),
+        }
+    }
+    left.append(waiting);
+    *waiting = left;
+    batch
+}
+
+type Waiting<R, A> = (R, oneshot::Sender<Result<A, Error>>);
+
+pub(crate) struct Batcher<R, A> {
+    requests: mpsc::Sender<Waiting<R, A>>,
+}
+
+impl<R: Request, A: Send + 'static> Batcher<R, A> {
+    /// Spawns the workers. `call` answers each request of a batch, in order, but those whose rows
+    /// are locked.
+    pub(crate) fn spawn<S: Store, F>(
+        tasks: &mut JoinSet<()>,
+        node: &Arc<Node<S>>,
+        call: impl Fn(Arc<Node<S>>, Vec<R>) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
+    {
+        let (requests, queue) = mpsc::channel(WAITING);
+        let queue = Arc::new(Mutex::new(queue));
+        let share = Arc::new(Share::default());
+        for _ in 0..WORKERS {
+            let worker = Worker {
+                node: Arc::clone(node),
+                queue: Arc::clone(&queue),
+                share: Arc::clone(&share),
+                call: call.clone(),
+            };
+            tasks.spawn(worker.run());
+        }
+        Batcher { requests }
+    }
+
+    pub(crate) async fn call(&self, request: R) -> Result<A, Error> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.requests.send((request, answer)).await;
+        sent.map_err(|_| Error::Closed)?;
+        answered
+            .await
+            .unwrap_or_else(|_| Err(Error::uncertain("the node was dropped meanwhile")))
+    }
+}
+
+struct Worker<S, R, A, C> {
+    node: Arc<Node<S>>,
+    queue: Arc<Mutex<mpsc::Receiver<Waiting<R, A>>>>,
+    share: Arc<Share>,
+    call: C,
+}
+
+impl<S, R, A, C, F> Worker<S, R, A, C>
+where
+    S: Store,
+    R: Request,
+    A: Send + 'static,
+    C: Fn(Arc<Node<S>>, Vec<R>) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
+{
+    async fn run(self) {
+        let mut waiting = VecDeque::new();
+        let mut locked = JoinSet::new(); // Ends with this task.
+        loop {
+            if waiting.is_empty() {
+                let mut some = Vec::new();
+                // Released before the store is asked: the other worker has the next batch meanwhile.
+                if self.queue.lock().await.recv_many(&mut some, BATCH).await == 0 {
+                    return;
+                }
+                waiting.extend(some);
+            }
+            let most = self.share.of(BATCH);
+            let batch = take_batch(&mut waiting, most, |it| it.0.name(), |it| it.0.bytes());
+            self.answer(batch, &mut locked).await;
+            while locked.try_join_next().is_some() {}
+        }
+    }
+
+    /// Answers each of a batch. Where the store refuses it, each half alone, down to the one.
+    async fn answer(&self, batch: Vec<Waiting<R, A>>, locked: &mut JoinSet<()>) {
+        let mut parts = vec![batch];
+        while let Some(mut part) = parts.pop() {
+            let requests = part.iter().map(|(request, _)| request.clone()).collect();
+            let asked = self.node.timer.now();
+            let answer = (self.call)(Arc::clone(&self.node), requests).await;
+            self.share.note(self.node.in_time(asked, &answer));
+            let answers = match answer {
+                Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
+                Err(Error::Refused(_)) if part.len() > 1 => {
+                    let rest = part.split_off(part.len() / 2);
+                    parts.extend([rest, part]);
+                    continue;
+                }
+                Err(error) => part.iter().map(|_| Err(error.clone())).collect(),
+            };
+            for ((request, sender), answer) in part.into_iter().zip(answers) {
+                if let Some(answer) = answer.transpose() {
+                    let _ = sender.send(answer); // Nobody waits any more: dropped.
+                    continue;
+                }
+                let node = Arc::clone(&self.node);
+                let call = self.call.clone();
+                locked.spawn(async move {
+                    drop(sender.send(look_again(&node, &call, request).await));
+                });
+            }
+        }
+    }
+}
+
+pub(crate) fn is_locked() -> Error {
+    Error::unavailable("another transaction has the timer locked")
+}
+
+/// Returns the pauses between looks at rows that are locked: five seconds in all.
+pub(crate) fn looks() -> impl Iterator<Item = Duration> {
+    (0..14_u32).map(|n| (FIRST_PAUSE * (1 << n.min(5))).min(LAST_PAUSE))
+}
+
+/// Calls again and again for a request whose row is locked.
+pub(crate) async fn look_again<S, R: Request, A, F>(
+    node: &Arc<Node<S>>,
+    call: &impl Fn(Arc<Node<S>>, Vec<R>) -> F,
+    request: R,
+) -> Result<A, Error>
+where
+    F: Future<Output = Result<Vec<Option<A>>, Error>>,
+{
+    for pause in looks() {
+        node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
+        let answers = call(Arc::clone(node), vec![request.clone()]).await?;
+        if let Some(answer) = answers.into_iter().next().flatten() {
+            return Ok(answer);
+        }
+    }
+    Err(is_locked())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_each_name_once_and_so_many_bytes() {
+        let mut waiting: VecDeque<(Name, usize)> = VecDeque::new();
+        for (key, bytes) in [("a", 1), ("b", 1), ("a", 1), ("c", BATCH_BYTES), ("d", 1)] {
+            waiting.push_back((Name::of_key(key), bytes));
+        }
+        let mut next = |most| {
+            let batch = take_batch(&mut waiting, most, |it| &it.0, |it| it.1);
+            let keys = batch.iter().map(|it| it.0.key().expect("a key").to_owned());
+            keys.collect::<Vec<String>>()
+        };
+        assert_eq!(next(1), ["a"]);
+        assert_eq!(next(10), ["b", "a"]);
+        assert_eq!(next(10), ["c"], "too long, and alone");
+        assert_eq!(next(10), ["d"]);
+        assert!(next(10).is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_there_waits_for_the_next_batch_in_order() {
+        let keys = ["a", "a", "b", "a"].map(Name::of_key);
+        let mut waiting: VecDeque<(usize, Name)> = keys.into_iter().enumerate().collect();
+        for expected in [&[0, 2][..], &[1], &[3]] {
+            let batch = take_batch(&mut waiting, 10, |it| &it.1, |_| 0);
+            let found: Vec<usize> = batch.iter().map(|it| it.0).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Claims what is due, as much as there is room for, and hands it to handlers at once.
+
+use crate::node::batcher::BATCH;
+use crate::node::runner::Runner;
+use crate::node::{LAST_PAUSE, Node};
+use crate::store::{Store, Want};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+
+/// How often a node claims, whatever it was told.
+const ALWAYS: Duration = Duration::from_secs(1);
+/// How long after the last claim the next one is made, unless there is more: timers of about the
+/// same moment are claimed together.
+const GAP: Duration = Duration::from_millis(2);
+/// How many bytes of payloads are claimed at once: an answer that a node reads slowly keeps rows
+/// locked, without a lease.
+pub(crate) const CLAIM_BYTES: usize = 128 << 10;
+
+struct Claimer<S> {
+    node: Arc<Node<S>>,
+    /// When the last claim was made.
+    claimed: Option<Instant>,
+    /// Whether more rows were due.
+    more: bool,
+}
+
+/// Claims until the node is drained, and waits for the handlers that it has called.
+pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
+    let mut runs = JoinSet::new();
+    let mut claimer = Claimer {
+        node: Arc::clone(&node),
+        claimed: None,
+        more: false,
+    };
+    // A claim itself is not interrupted: nobody would know of its rows.
+    while let Some(Some(places)) = node.unless_leaving(claimer.wait()).await {
+        claimer.claim(places, &runner, &mut runs).await;
+        while runs.try_join_next().is_some() {}
+    }
+    while runs.join_next().await.is_some() {}
+}
+
+impl<S: Store> Claimer<S> {
+    /// Waits until a claim is to be made. `None`: the timer was shut down.
+    async fn wait_until_due(&self) -> Option<()> {
+        let node = &self.node;
+        // The first claim is made at once.
+        let Some(last) = self.claimed else {
+            return Some(());
+        };
+        loop {
+            let always = last + ALWAYS;
+            let next = node.agenda.next().unwrap_or(always);
+            let at = next.min(always).max(last + GAP);
+            if at <= node.timer.now() {
+                return Some(());
+            }
+            tokio::select! {
+                slept = node.timer.sleep(at) => drop(slept.ok()?),
+                () = node.agenda.stirred.notified() => {}
+            }
+        }
+    }
+
+    /// Waits until it is time, and then for room. `None`: the timer was shut down.
+    async fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        let node = &self.node;
+        if !self.more {
+            self.wait_until_due().await?;
+        }
+        // With much to do, in claims that are worth it.
+        let share = (node.options.max_in_flight / 4).clamp(1, BATCH as u32);
+        let room = || Arc::clone(&node.room);
+        if self.more {
+            let many = room().acquire_many_owned(share);
+            if let Ok(Ok(places)) = node.timer.timeout(4 * GAP, many).await {
+                return Some(places);
+            }
+        }
+        room().acquire_owned().await.ok()
+    }
+
+    async fn claim(
+        &mut self,
+        mut places: OwnedSemaphorePermit,
+        runner: &Arc<Runner<S>>,
+        runs: &mut JoinSet<()>,
+    ) {
+        let node = &self.node;
+        let limit = node.claims.of(BATCH);
+        node.more_places(&mut places, limit);
+        let (from, was_due) = node.agenda.begin();
+        let want = Want {
+            from,
+            limit: places.num_permits().min(limit) as u32,
+            bytes: node.claims.of(CLAIM_BYTES),
+            lease: node.options.lease,
+        };
+        let asked = node.timer.now();
+        let answer = node.store.claim(want).await;
+        let in_time = node.in_time(asked, &answer);
+        node.note_answer(in_time);
+        node.claims.note(in_time);
+        self.claimed = Some(node.timer.now());
+        match answer {
+            Ok(claims) => {
+                self.more = claims.more;
+                node.agenda.end(&claims, was_due);
+                runner.begin(claims, asked, places, |_| None, runs);
+            }
+            Err(error) => {
+                self.more = false;
+                node.failed(&error, "nothing was claimed");
+                drop(places);
+                node.pause(LAST_PAUSE / 4).await;
+                // Rows that were noted before are due.
+                node.agenda.note_again(from);
+            }
+        }
+    }
+}
+
+/// Notes what other nodes tell of.
+pub(crate) async fn listen<S: Store>(node: Arc<Node<S>>) {
+    loop {
+        match node.store.told().await {
+            Some(place) => node.agenda.note_told(place),
+            None if node.pause(ALWAYS).await => {}
+            None => return,
+        }
+    }
+}

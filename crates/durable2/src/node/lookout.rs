@@ -1,0 +1,37 @@
+//! Looks below the cursor of the claims, where rows lie that were locked, that were committed late,
+//! or that no node was told of; and for claims that have run out.
+
+use crate::node::Node;
+use crate::store::Store;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a node looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// What part of the time a node looks, at most: over millions of dead entries of an index that
+/// nobody may remove yet, a look takes long.
+const PART: u32 = 20;
+
+pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
+    let mut former = Duration::ZERO;
+    loop {
+        let asked = node.timer.now();
+        match node.store.look(node.agenda.cursor()).await {
+            Ok(look) => {
+                node.count().swept += u64::from(look.first.is_some());
+                node.note(look.now, look.first);
+                if look.left {
+                    node.left.notify_one();
+                }
+            }
+            Err(error) => node.failed(&error, "a look failed"),
+        }
+        let took = node.timer.now().saturating_duration_since(asked);
+        // One slow look alone, as at a failover, must not blind the node for a minute.
+        let pause = took.min(former) * PART;
+        former = took;
+        if !node.pause(pause.max(EVERY)).await {
+            return;
+        }
+    }
+}

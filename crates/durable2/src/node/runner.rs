@@ -1,0 +1,240 @@
+//! Runs handlers on what was claimed, one for a name at a time.
+
+use crate::entry::{Due, Outcome, check_payload};
+use crate::node::acker::Ended;
+use crate::node::deadline::Deadline;
+use crate::node::keeper::Lease;
+use crate::node::{Node, Places};
+use crate::store::{Claimed, Claims, Ending, Name, Store};
+use crate::sync::{Mutex, lock};
+use crate::when::{Moment, When};
+use std::any::Any;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tickwheel::future::TimedError;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinSet;
+
+type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// The user's handler, whatever its future.
+pub(crate) type Handler = Box<dyn Fn(Due) -> Run + Send + Sync>;
+
+pub(crate) struct Runner<S> {
+    node: Arc<Node<S>>,
+    /// The node as its user has it: it ends with the last of those.
+    owner: Weak<dyn Any + Send + Sync>,
+    space: Arc<str>,
+    handler: Handler,
+    /// The names whose handlers run, and what waits for the end of each: a later claim, after this
+    /// node's own one had run out. Locked for a look-up.
+    running: Mutex<HashMap<Name, Option<Work>>>,
+}
+
+/// A claimed timer, and its places.
+struct Work {
+    row: Claimed,
+    late_by: Duration,
+    lease: Arc<Lease>,
+    places: Places,
+}
+
+impl<S: Store> Runner<S> {
+    pub(crate) fn new(
+        node: Arc<Node<S>>,
+        owner: Weak<dyn Any + Send + Sync>,
+        handler: Handler,
+    ) -> Self {
+        Runner {
+            space: node.store.space().into(),
+            node,
+            owner,
+            handler,
+            running: Mutex::default(),
+        }
+    }
+
+    /// Begins with what was claimed; `share` gives each suspect its share, by its crashes.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        claims: Claims,
+        asked: Instant,
+        mut places: OwnedSemaphorePermit,
+        mut share: impl FnMut(u32) -> Option<OwnedSemaphorePermit>,
+        runs: &mut JoinSet<()>,
+    ) {
+        let node = &self.node;
+        let mut counted = node.count();
+        counted.claimed += claims.rows.len() as u64;
+        counted.expired += claims.expired;
+        drop(counted);
+        // The claims of a late answer may run out before they are renewed.
+        let took = node.timer.now().saturating_duration_since(asked);
+        let is_late = took > node.options.patience() || *node.leaving.borrow();
+        for row in claims.rows {
+            // A store returns no more rows than it was asked for.
+            let Some(place) = places.split(1) else { return };
+            let places = (place, share(row.crashes));
+            let work = Work {
+                lease: node.held.begin(&row, asked, node.options.lease),
+                late_by: claims.now.since(row.due),
+                row,
+                places,
+            };
+            if is_late {
+                self.end(work, Ending::GiveBack);
+            } else if let Some(work) = self.unless_running(work) {
+                runs.spawn(Arc::clone(self).run(work));
+            }
+        }
+    }
+
+    /// Returns a timer to be run, unless the name's handler is running: then it waits.
+    fn unless_running(&self, work: Work) -> Option<Work> {
+        let mut running = lock(&self.running);
+        let Some(waiting) = running.get_mut(&work.row.name) else {
+            running.insert(work.row.name.clone(), None);
+            return Some(work);
+        };
+        let former = waiting.replace(work);
+        drop(running);
+        // Its claim has run out, as this one shows: there is nothing to end.
+        drop(former);
+        None
+    }
+
+    async fn run(self: Arc<Self>, work: Work) {
+        let mut next = Some(work);
+        while let Some(work) = next.take() {
+            let name = work.row.name.clone();
+            if *self.node.leaving.borrow() {
+                self.end(work, Ending::GiveBack);
+            } else if work.lease.has_ended() {
+                // It waited, and is another node's by now.
+                self.node.held.end(&name, work.row.token);
+            } else {
+                let ending = self.handle(&work).await;
+                self.end(work, ending);
+            }
+            let mut running = lock(&self.running);
+            next = running.get_mut(&name).and_then(Option::take);
+            if next.is_none() {
+                running.remove(&name);
+            }
+        }
+    }
+
+    fn end(&self, work: Work, ending: Ending) {
+        let ended = Ended::new(work.row, ending, work.places);
+        // The receiver ends with the node.
+        let _ = self.node.ended.send(ended);
+    }
+
+    async fn handle(&self, work: &Work) -> Ending {
+        let node = &self.node;
+        let attempts = work.row.attempts;
+        if attempts > node.options.max_attempts {
+            return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
+        }
+        node.count().lateness.record(work.late_by);
+        let limit = node.options.time_limit;
+        let limit = limit.map(|limit| Arc::new(Deadline::new(&node.timer, limit)));
+        let due = self.due(work, limit.clone());
+        let mut run = Box::pin(contained(|| (self.handler)(due)));
+        let in_time = match &limit {
+            Some(limit) => limit.wait(&mut run).await,
+            None => Ok(run.as_mut().await),
+        };
+        let outcome = match in_time {
+            Ok(outcome) => outcome,
+            Err(TimedError::Elapsed) => {
+                let limit = limit.map(|limit| limit.allowed()).unwrap_or_default();
+                Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
+            }
+            // The timer was shut down, which limits nothing any more.
+            Err(_) => run.as_mut().await,
+        };
+        // A future's `Drop` is the user's code too.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(run)));
+        let outcome = match dropped {
+            Ok(()) => outcome,
+            Err(panic) => Err(told(panic)),
+        };
+        let outcome = outcome.unwrap_or_else(|panic| {
+            node.count().panicked += 1;
+            tracing::error!(panic, "a handler panicked");
+            Outcome::Failed(panic)
+        });
+        self.ending(outcome, attempts)
+    }
+
+    fn due(&self, work: &Work, deadline: Option<Arc<Deadline>>) -> Due {
+        let row = &work.row;
+        Due {
+            key: row.name.key().map(str::to_owned),
+            tag: row.tag.clone(),
+            payload: row.payload.clone(),
+            id: row.id,
+            at: row.due,
+            planned: row.planned,
+            attempt: row.attempts,
+            late_by: work.late_by,
+            token: row.token,
+            name: row.name.0.clone(),
+            space: Arc::clone(&self.space),
+            owner: self.owner.clone(),
+            deadline,
+            lease: Arc::clone(&work.lease),
+        }
+    }
+
+    fn ending(&self, outcome: Outcome, attempts: u32) -> Ending {
+        let is_last = attempts >= self.node.options.max_attempts;
+        match outcome {
+            Outcome::Done => Ending::Done,
+            Outcome::RetryAt(_, reason) | Outcome::Failed(reason) if is_last => {
+                Ending::Dead(format!("{attempts} attempts failed: {reason}"))
+            }
+            Outcome::Failed(_) => {
+                let after = self.node.options.backoff(attempts);
+                Ending::Retry(Moment::from(When::After(after)))
+            }
+            Outcome::RetryAt(when, _) => Ending::Retry(when.into()),
+            Outcome::Again(when, payload) => match check_payload(&payload) {
+                Ok(()) => Ending::Again(when.into(), payload),
+                Err(error) => Ending::Dead(error.to_string()),
+            },
+            Outcome::Dead(reason) => Ending::Dead(reason),
+        }
+    }
+}
+
+/// Runs a handler, and returns what it panicked with if it does.
+async fn contained(call: impl FnOnce() -> Run) -> Result<Outcome, String> {
+    let mut run = catch_unwind(AssertUnwindSafe(call)).map_err(told)?;
+    // After a panic the future is not polled again.
+    poll_fn(|context| {
+        let poll = AssertUnwindSafe(|| run.as_mut().poll(context));
+        match catch_unwind(poll) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Err(told(panic)).into(),
+        }
+    })
+    .await
+}
+
+/// Returns what a panic says.
+fn told(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    // The drop of what somebody has panicked with may panic.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    format!(
+        "it panicked: {}",
+        text.unwrap_or_else(|| "with no text".to_owned())
+    )
+}

@@ -1,0 +1,38 @@
+//! Time that passes as fast as it can.
+
+use std::time::Duration;
+use tickwheel::{ManualClock, Timer};
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// How often all tasks have their turn at each moment: more often than any of ours waits for others
+/// without waiting for the clock.
+const TURNS: u32 = 30;
+
+/// Lets time pass on a manual clock, from each moment at which something is due to the next one,
+/// and has all tasks of this thread's runtime act at each of them. The nodes' timer is on that
+/// clock, is not [started](tickwheel::TimerBuilder::start), and the runtime is one of tokio's
+/// current thread: then a fleet lives through a week in a few seconds, without any thread.
+///
+/// # Panics
+/// On a runtime of several threads, where nobody knows when all tasks have had their turns.
+pub async fn pass(clock: &ManualClock, timer: &Timer, time: Duration) {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    assert!(
+        flavor.is_err() || matches!(flavor, Ok(RuntimeFlavor::CurrentThread)),
+        "`pass` needs a runtime of tokio's current thread: on others tasks act in their own time"
+    );
+    let end = clock.now() + time;
+    // So that there is a moment at which it ends. If the timer takes no more nothing is due at all.
+    let _ = timer.after(time, || ());
+    while clock.now() < end {
+        for _ in 0..TURNS {
+            tokio::task::yield_now().await;
+        }
+        if clock.step().is_none() {
+            clock.advance_to(end);
+        }
+    }
+    for _ in 0..TURNS {
+        tokio::task::yield_now().await;
+    }
+}
