@@ -261,36 +261,41 @@ impl Operations for Memory {
             ..Claims::default()
         };
         let mut bytes = 0;
+        let mut examined = 0;
         for (place, name) in state.free_from(want.from) {
             if place.due > now {
                 break;
             }
+            // What is held or has expired is among those that a claim has found.
+            claims.more = examined == want.limit;
             let Some(mut row) = state.rows.remove(&name) else {
                 continue;
             };
-            let Some(timer) = row.free() else { continue };
-            let length = timer.payload.len();
+            let Some(timer) = row.free().filter(|_| !claims.more) else {
+                state.rows.insert(name, row);
+                claims.from = place;
+                break;
+            };
+            examined += 1;
             if let Some(until) = state.paused_until(&timer.tag, now) {
-                timer.held_from.get_or_insert(timer.due);
-                timer.due = until;
+                timer.hold(until);
                 state.rows.insert(name, row);
                 continue;
             }
-            let is_full = claims.rows.len() == want.limit as usize || bytes + length > want.bytes;
-            if is_full && !(claims.rows.is_empty() && want.limit > 0) {
+            let length = timer.payload.len();
+            let Some((claimed_row, claimed)) = row.clone().claim(&name, now, want.lease) else {
+                claims.expired += 1;
+                continue;
+            };
+            if bytes + length > want.bytes && !claims.rows.is_empty() {
                 state.rows.insert(name, row);
                 claims.more = true;
                 claims.from = place;
                 break;
             }
-            match row.claim(&name, now, want.lease) {
-                Some((row, claimed)) => {
-                    bytes += length;
-                    claims.rows.push(claimed);
-                    state.rows.insert(name, row);
-                }
-                None => claims.expired += 1,
-            }
+            bytes += length;
+            claims.rows.push(claimed);
+            state.rows.insert(name, claimed_row);
         }
         if !claims.more {
             claims.from = want.from.max(Place::before(now));
@@ -479,5 +484,49 @@ impl Operations for Memory {
 
     async fn now(&self) -> Result<StoreTime, Error> {
         Ok(self.time())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance::{Bench, beside_the_model, table};
+    use tickwheel::ManualClock;
+
+    struct InMemory {
+        store: Memory,
+        clock: ManualClock,
+    }
+
+    impl Bench for InMemory {
+        type Store = Memory;
+
+        fn store(&self) -> &Memory {
+            &self.store
+        }
+
+        async fn pass(&self, time: Duration) {
+            self.clock.advance(time);
+        }
+
+        async fn clear(&self) {
+            *self.store.lock() = State::default();
+        }
+
+        async fn state(&self, name: &Name) -> &'static str {
+            let state = self.store.lock();
+            state.rows.get(name).map_or("none", Row::state)
+        }
+    }
+
+    fn bench() -> InMemory {
+        let clock = ManualClock::new();
+        let store = Memory::new(clock.clone());
+        InMemory { store, clock }
+    }
+
+    #[tokio::test]
+    async fn each_cell_of_the_table_holds() {
+        table(&bench()).await;
     }
 }

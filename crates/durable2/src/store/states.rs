@@ -98,6 +98,12 @@ impl Timer {
         self.held_from = None;
     }
 
+    /// Puts the timer off to the end of a pause.
+    pub(super) fn hold(&mut self, until: StoreTime) {
+        self.held_from.get_or_insert(self.due);
+        self.due = until;
+    }
+
     fn has_expired(&self, now: StoreTime) -> bool {
         self.expires_after
             .is_some_and(|after| now > self.planned.plus(after))
@@ -391,6 +397,22 @@ impl Bulk {
 }
 
 impl Row {
+    /// Returns the state in the words of the table.
+    #[cfg(test)]
+    pub(super) fn state(&self) -> &'static str {
+        match self {
+            Row::Free { timer, .. } if timer.marked => "free, marked",
+            Row::Free { .. } => "free",
+            Row::Claimed { timer, then, .. } => match then {
+                Then::Outcome if timer.marked => "claimed, marked",
+                Then::Outcome => "claimed",
+                Then::Next(_) => "claimed, next",
+                Then::Nothing => "claimed, replaced",
+            },
+            Row::Dead { .. } => "dead",
+        }
+    }
+
     /// Returns what lists say of the row, unless the timer is dead.
     pub(super) fn listed(&self, name: &Name) -> Option<Listed> {
         let (timer, running) = match self {
