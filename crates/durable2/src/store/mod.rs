@@ -1,6 +1,8 @@
 //! Stores of timers, and what a node asks of them.
 
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(test)]
 mod conformance;
 mod states;

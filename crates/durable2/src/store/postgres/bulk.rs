@@ -1,0 +1,215 @@
+//! The statements that change many timers, and pauses.
+
+use crate::entry::{Error, Paused};
+use crate::store::postgres::link::{Ask, Param, is_locked, one, place, time};
+use crate::store::postgres::timers::LOCKED;
+use crate::store::{Bulk, Name, Place, Step};
+use crate::when::{Moment, StoreTime, micros};
+use tokio_postgres::Row;
+
+/// Timers of a tag that no handler has, by the index of tags.
+const TAGGED: &str = "tag = $2 AND space || '' = $1 AND died IS NULL
+    AND CASE WHEN claim > 0 THEN next IS NOT NULL ELSE NOT cancelled END";
+/// Timers that a pause has put off, by the index of these.
+const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0
+    AND ($2 IS NULL OR tag || '' = $2)";
+/// Dead timers of a tag, by the index of tags, and all, by the primary key. What `coalesce` is
+/// given fits no index.
+const DEAD_TAGGED: &str = "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false)";
+const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false) AND name < 'e'";
+
+/// Each changes the rows of `own`, which are locked, and returns due times and ids.
+const CANCEL: &str = "gone AS (
+        DELETE FROM tickwheel.timer t
+        USING unnest(ARRAY(SELECT name FROM own WHERE claim <= 0)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
+    marked AS (
+        UPDATE tickwheel.timer t SET next = NULL, payload = '', tag = NULL, planned = NULL,
+            expires = NULL, waits_until = NULL
+        FROM unnest(ARRAY(SELECT name FROM own WHERE claim > 0)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
+    changed AS (
+        SELECT NULL::bigint AS due, NULL::bigint AS id FROM gone
+        UNION ALL SELECT NULL, NULL FROM marked)";
+const TOUCH: &str = "changed AS (
+        UPDATE tickwheel.timer t SET due = CASE WHEN t.claim > 0 THEN t.due ELSE m.moment END,
+            next = CASE WHEN t.claim > 0 THEN m.moment END,
+            planned = nullif($7, m.moment), held_from = NULL
+        FROM (SELECT least(greatest($5, now + $6), 100000000000000000) AS moment FROM c) m,
+            unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name
+        RETURNING CASE WHEN t.claim <= 0 THEN t.due END AS due, t.id)";
+const RELEASE: &str = "changed AS (
+        UPDATE tickwheel.timer t SET due = greatest(t.held_from, c.now), held_from = NULL,
+            planned = coalesce(t.planned, t.held_from)
+        FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.due, t.id)";
+/// Of several dead timers of one key the first one comes back; a key that has a timer keeps that.
+const REQUEUE: &str = "made AS (
+        INSERT INTO tickwheel.timer AS t (space, name, due, id, claim, payload, tag, expires)
+        SELECT $1, d.former, c.now, d.id, d.claim, d.payload, d.tag, d.expires
+        FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        JOIN tickwheel.timer d ON d.space = $1 AND d.name = o.name
+        WHERE set_config('lock_timeout', $8, true) IS NOT NULL
+        ORDER BY d.name ON CONFLICT (space, name) DO NOTHING RETURNING t.due, t.id),
+    changed AS (
+        DELETE FROM tickwheel.timer t USING (
+            SELECT m.due, m.id, 'd' || lpad(to_hex(m.id), 16, '0') AS name
+            FROM unnest(ARRAY(SELECT due FROM made ORDER BY id),
+                ARRAY(SELECT id FROM made ORDER BY id)) AS m(due, id)) m
+        WHERE t.space = $1 AND t.name = m.name RETURNING m.due, m.id)";
+const DELETE: &str = "gone AS (
+        DELETE FROM tickwheel.timer t USING unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
+    changed AS (SELECT NULL::bigint AS due, NULL::bigint AS id FROM gone)";
+
+/// Changes at most `$4` rows after the name `$3` that nobody has locked. `seen`: the same rows,
+/// locked or not.
+fn statement(which: &str, change: &str) -> String {
+    format!(
+        "WITH c AS MATERIALIZED (
+            SELECT CASE WHEN pg_current_xact_id() IS NOT NULL THEN tickwheel.clock() END AS now),
+        seen AS MATERIALIZED (
+            SELECT name FROM tickwheel.timer
+            WHERE {which} AND name > $3 AND (SELECT now FROM c) IS NOT NULL
+            ORDER BY name LIMIT $4),
+        own AS MATERIALIZED (
+            SELECT t.name, t.claim FROM unnest(ARRAY(SELECT name FROM seen)) AS s(name)
+            CROSS JOIN LATERAL (
+                SELECT name, claim FROM tickwheel.timer
+                WHERE space = $1 AND name = s.name AND {which} LIMIT 1
+                FOR UPDATE SKIP LOCKED) t),
+        {change},
+        first AS MATERIALIZED (
+            SELECT due, id FROM changed WHERE due IS NOT NULL ORDER BY due, id LIMIT 1),
+        told AS MATERIALIZED (SELECT tickwheel.tell($1, due, id) FROM first)
+        SELECT now, (SELECT count(*) FROM changed), (SELECT due FROM first), (SELECT id FROM first),
+            (SELECT count(*) FROM seen), (SELECT max(name) FROM seen),
+            (SELECT count(*) FROM own) < (SELECT count(*) FROM seen)
+        FROM c WHERE (SELECT count(*) FROM told) >= 0"
+    )
+}
+
+/// Changes the next timers after a name.
+pub(super) async fn step(
+    at: &impl Ask,
+    space: &str,
+    bulk: &Bulk,
+    after: Option<Name>,
+    limit: u32,
+) -> Result<Step, Error> {
+    let dead = |tag: &Option<String>| match tag {
+        Some(_) => DEAD_TAGGED,
+        None => DEAD,
+    };
+    let until = |latest: &StoreTime| Moment {
+        at: *latest,
+        ..Moment::default()
+    };
+    let (sql, tag, moment) = match bulk {
+        Bulk::Cancel(tag) => (statement(TAGGED, CANCEL), Some(tag), Moment::default()),
+        Bulk::Touch(tag, moment) => (statement(TAGGED, TOUCH), Some(tag), *moment),
+        Bulk::Release(tag) => (statement(HELD, RELEASE), tag.as_ref(), Moment::default()),
+        Bulk::Requeue(tag, latest) => (statement(dead(tag), REQUEUE), tag.as_ref(), until(latest)),
+        Bulk::Delete(tag, latest) => (statement(dead(tag), DELETE), tag.as_ref(), until(latest)),
+    };
+    let after = after.map_or(String::new(), |after| after.0);
+    let first = match bulk {
+        // Dead timers lie together in the primary key.
+        Bulk::Requeue(..) | Bulk::Delete(..) if after.is_empty() => "d",
+        _ => after.as_str(),
+    };
+    let params: [&dyn Param; 8] = [
+        &space,
+        &tag.map(String::as_str),
+        &first,
+        &i64::from(limit),
+        &moment.at.as_micros(),
+        &micros(moment.after),
+        &moment.planned.map(StoreTime::as_micros),
+        &LOCKED,
+    ];
+    let rows = match at.ask(&sql, &params).await {
+        // Somebody inserts one of the keys.
+        Err(error) if is_locked(&error) && limit > 1 => {
+            let after = (!after.is_empty()).then_some(Name(after));
+            return Box::pin(step(at, space, bulk, after, limit / 2)).await;
+        }
+        rows => rows?,
+    };
+    let row = one(&rows)?;
+    let is_full = row.get::<_, i64>(4) >= i64::from(limit);
+    Ok(Step {
+        now: time(row, 0),
+        count: row.get::<_, i64>(1).unsigned_abs(),
+        first: place(row, 2),
+        locked: row.get(6),
+        more: row
+            .get::<_, Option<String>>(5)
+            .filter(|_| is_full)
+            .map(Name),
+    })
+}
+
+/// Makes a dead timer due.
+pub(super) async fn requeue(at: &impl Ask, space: &str, id: i64) -> Result<Option<Place>, Error> {
+    let which = "space = $1 AND $2 IS NULL AND coalesce(died, -1) >= 0 AND name = $9";
+    let sql = statement(which, REQUEUE);
+    let name = Name::of_dead(id).0;
+    let params: [&dyn Param; 9] = [
+        &space,
+        &None::<&str>,
+        &"",
+        &1_i64,
+        &0_i64,
+        &0_i64,
+        &None::<i64>,
+        &LOCKED,
+        &name,
+    ];
+    let rows = at.ask(&sql, &params).await?;
+    let row = one(&rows)?;
+    if row.get(6) {
+        return Err(Error::unavailable("a transaction has the timer locked"));
+    }
+    Ok(place(row, 2))
+}
+
+/// A pause's name in the table.
+fn scope(tag: Option<&str>) -> String {
+    tag.map_or(String::new(), |tag| format!("t{tag}"))
+}
+
+/// Sets a pause, or ends it; pauses that are over go as well.
+pub(super) async fn pause(
+    at: &impl Ask,
+    space: &str,
+    tag: Option<&str>,
+    until: Option<Moment>,
+) -> Result<(), Error> {
+    let scope = scope(tag);
+    let Some(until) = until else {
+        let sql = "DELETE FROM tickwheel.pause
+            WHERE space = $1 AND (scope = $2 OR until <= tickwheel.clock())";
+        return at.ask(sql, &[&space, &scope]).await.map(drop);
+    };
+    let sql = "INSERT INTO tickwheel.pause (space, scope, until)
+        VALUES ($1, $2, least(greatest($3, tickwheel.clock() + $4), 100000000000000000))
+        ON CONFLICT (space, scope) DO UPDATE SET until = excluded.until";
+    let (moment, after) = (until.at.as_micros(), micros(until.after));
+    at.ask(sql, &[&space, &scope, &moment, &after])
+        .await
+        .map(drop)
+}
+
+/// Lists the pauses that are not over.
+pub(super) async fn pauses(at: &impl Ask, space: &str) -> Result<Vec<Paused>, Error> {
+    let sql = "SELECT scope, until FROM tickwheel.pause
+        WHERE space = $1 AND until > tickwheel.clock()";
+    let pause = |row: &Row| Paused {
+        tag: row.get::<_, &str>(0).strip_prefix('t').map(str::to_owned),
+        until: time(row, 1),
+    };
+    let rows = at.ask(sql, &[&space]).await?;
+    Ok(rows.iter().map(pause).collect())
+}

@@ -1,0 +1,404 @@
+//! A connection that comes back, the columns that go over it, and what its errors mean.
+
+use crate::entry::Error;
+use crate::store::Place;
+use crate::store::postgres::schema::{On, Schema};
+use crate::sync::{Mutex, lock};
+use crate::when::StoreTime;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::AbortHandle;
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
+
+/// A parameter, and its type as the server calls that: stated, so that a statement needs no name on
+/// the server and one round trip does. Pools that lend a connection for each transaction,
+/// PgBouncer's, forget names.
+pub(super) trait Param: Sync {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type);
+}
+
+macro_rules! typed {
+    ($($kind:ident: $($type:ty),+;)+) => {
+        $($(impl Param for $type {
+            fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+                (self, Type::$kind)
+            }
+        })+)+
+    };
+}
+typed! {
+    BOOL: bool, Option<bool>;
+    INT4: i32;
+    INT8: i64, Option<i64>;
+    TEXT: &str, String, Option<&str>, Option<String>;
+    BOOL_ARRAY: Vec<bool>;
+    INT4_ARRAY: Vec<i32>;
+    INT8_ARRAY: Vec<i64>, Vec<Option<i64>>;
+    TEXT_ARRAY: Vec<&str>, Vec<Option<&str>>;
+    BYTEA_ARRAY: Vec<&[u8]>, Vec<Option<&[u8]>>;
+}
+
+type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
+
+/// Asks the server to end the statement at which a connection is.
+type Cancel = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// A client and the task that moves its bytes. Ended, it fails all calls that wait for an answer.
+pub(super) struct Connection {
+    pub(super) client: Client,
+    task: AbortHandle,
+    cancel: Cancel,
+    /// The texts of notices. Ends with the connection.
+    pub(super) notices: UnboundedReceiver<String>,
+}
+
+/// A session's own settings, whatever the database and the role say. A commit that was answered is
+/// on disk; where an operator has plans taken for costly, the server would compile each of them;
+/// and a client that reads no more must not hold what it has claimed.
+const OPTIONS: &str = "-c default_transaction_isolation=read\\ committed \
+    -c synchronous_commit=on -c jit=off \
+    -c tcp_user_timeout=5000 -c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 \
+    -c tcp_keepalives_count=3";
+
+/// Connects by the user's settings and TLS.
+#[derive(Clone)]
+pub(super) struct Connector {
+    connect: Arc<dyn Fn() -> Connected + Send + Sync>,
+    /// Where the tables lie.
+    pub(super) schema: Schema,
+}
+
+impl Connector {
+    pub(super) fn new<T>(mut config: Config, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        // Also what only reads would be told by a standby how things once were.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        // A connection that is lost is soon known to be, also where nothing is asked.
+        if config.get_keepalives_idle() >= KEPT_ALIVE * 100 {
+            config.keepalives_idle(KEPT_ALIVE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config
+                .keepalives_interval(KEPT_ALIVE / 2)
+                .keepalives_retries(3);
+        }
+        let plain = config.clone();
+        let options = config.get_options().unwrap_or_default();
+        let options = format!("{options} {OPTIONS}");
+        config.options(options);
+        let connect = Arc::new(move || {
+            let (config, plain, tls) = (config.clone(), plain.clone(), tls.clone());
+            Box::pin(async move {
+                let connected = match config.connect(tls.clone()).await {
+                    // A pooler may forbid it.
+                    Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                        plain.connect(tls.clone()).await
+                    }
+                    connected => connected,
+                };
+                let (client, mut connection) = connected?;
+                let (sender, notices) = unbounded_channel();
+                // Ends with the client. Its errors are the client's calls' as well.
+                let task = tokio::spawn(async move {
+                    while let Some(Ok(message)) =
+                        poll_fn(|context| connection.poll_message(context)).await
+                    {
+                        if let AsyncMessage::Notification(notice) = message {
+                            let _ = sender.send(notice.payload().to_owned());
+                        }
+                    }
+                });
+                let task = task.abort_handle();
+                let token = client.cancel_token();
+                let cancel: Cancel = Arc::new(move || {
+                    let (token, tls) = (token.clone(), tls.clone());
+                    Box::pin(async move { drop(token.cancel_query(tls).await) })
+                });
+                Ok(Connection {
+                    client,
+                    task,
+                    cancel,
+                    notices,
+                })
+            }) as Connected
+        });
+        Connector {
+            connect,
+            schema: Schema::default(),
+        }
+    }
+
+    pub(super) async fn connection(&self) -> Result<Connection, Error> {
+        let connection = tokio::time::timeout(PATIENCE, (self.connect)()).await;
+        connection
+            .map_err(Error::unavailable)?
+            .map_err(Error::unavailable)
+    }
+}
+
+/// After how long without an answer TCP asks whether the server is there: unless the user says so.
+const KEPT_ALIVE: Duration = Duration::from_secs(10);
+
+/// How long to wait for an answer: a network that swallows packets never gives one.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Waits so long for an answer on a connection that is no link's.
+pub(super) async fn within<A>(answer: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .map_err(Error::unavailable)?
+}
+
+/// How long a cancelled statement may take to end, before it is cancelled again.
+const CANCELLING: Duration = Duration::from_millis(100);
+
+/// How often a statement is repeated that met another one crosswise.
+const CROSSED: u32 = 10;
+
+/// What a statement can be asked of: a link, or a connection, as that of a user's transaction.
+pub(super) trait Ask: Sync {
+    fn ask(
+        &self,
+        sql: &str,
+        params: &[&dyn Param],
+    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send;
+}
+
+impl Ask for Link {
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        let mut crossed = 0;
+        loop {
+            let known = self.known().await?;
+            let connection = &*known.connection;
+            let answer = self.answer(&known, sql, params);
+            let error = match tokio::time::timeout(PATIENCE, answer).await {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(error)) => error,
+                Err(elapsed) => {
+                    self.part(&known);
+                    tokio::spawn(end(Arc::clone(&connection.cancel), connection.task.clone()));
+                    return Err(Error::uncertain(elapsed));
+                }
+            };
+            if connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
+                self.part(&known);
+            }
+            if !is_crossed(&error) || crossed == CROSSED {
+                return Err(explain(error));
+            }
+            crossed += 1;
+        }
+    }
+}
+
+impl Ask for On<'_> {
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        self.query(sql, params).await.map_err(explain)
+    }
+}
+
+/// A connection that was asked whether its settings are those of [`OPTIONS`].
+#[derive(Clone)]
+struct Known {
+    connection: Arc<Connection>,
+    /// Locked for a transaction around a statement, where a pooler has kept the settings away: it
+    /// lends another session to each transaction.
+    wraps: Option<Arc<tokio::sync::Mutex<()>>>,
+}
+
+/// One connection for one purpose, so that no purpose waits for another.
+pub(super) struct Link {
+    connector: Connector,
+    /// Locked for a look; never while anybody waits.
+    known: Mutex<Option<Known>>,
+}
+
+impl Link {
+    pub(super) fn new(connector: Connector) -> Self {
+        Link {
+            connector,
+            known: Mutex::new(None),
+        }
+    }
+
+    /// Connects, unless it is connected.
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        self.known().await.map(drop)
+    }
+
+    async fn known(&self) -> Result<Known, Error> {
+        let known = lock(&self.known).clone();
+        if let Some(known) = known.filter(|known| !known.connection.client.is_closed()) {
+            return Ok(known);
+        }
+        let connection = Arc::new(self.connector.connection().await?);
+        let sql = "SELECT current_setting('default_transaction_isolation') <> 'read committed'
+            OR current_setting('synchronous_commit') <> 'on'";
+        let on = self.connector.schema.on(&connection.client);
+        let rows = within(on.ask(sql, &[])).await?;
+        let wraps = rows.first().is_some_and(|row| row.get(0));
+        let known = Known {
+            connection,
+            wraps: wraps.then(Arc::default),
+        };
+        *lock(&self.known) = Some(known.clone());
+        Ok(known)
+    }
+
+    /// Asks one statement, in one round trip.
+    async fn answer(
+        &self,
+        known: &Known,
+        sql: &str,
+        params: &[&dyn Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let client = &known.connection.client;
+        let answer = self.connector.schema.on(client).query(sql, params);
+        let Some(wraps) = &known.wraps else {
+            return answer.await;
+        };
+        let _alone = wraps.lock().await;
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED;
+            SET LOCAL synchronous_commit = on; SET LOCAL jit = off";
+        // All three are on their way before the first is answered. After an error the last one
+        // rolls back.
+        let (begun, rows, committed) = tokio::join!(
+            client.batch_execute(begin),
+            answer,
+            client.batch_execute("COMMIT")
+        );
+        let rows = rows?;
+        begun?;
+        committed?;
+        Ok(rows)
+    }
+
+    /// Takes a connection for no further calls.
+    fn part(&self, parted: &Known) {
+        let mut known = lock(&self.known);
+        let is_same = |known: &Known| Arc::ptr_eq(&known.connection, &parted.connection);
+        if known.as_ref().is_some_and(is_same) {
+            *known = None;
+        }
+    }
+}
+
+/// Ends what the server still does for a connection that nobody uses for further calls, and it. A
+/// statement that waits for a lock would keep its process of the server, and take effect long after
+/// its caller was told that it may not have. Those behind it begin one after the other.
+async fn end(cancel: Cancel, task: AbortHandle) {
+    let cancelling = async {
+        while !task.is_finished() {
+            cancel().await;
+            tokio::time::sleep(CANCELLING).await;
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, cancelling).await;
+    task.abort();
+}
+
+/// Returns whether a statement did nothing because it would have waited for a lock.
+pub(super) fn is_locked(error: &Error) -> bool {
+    let Error::Unavailable(cause) = error else {
+        return false;
+    };
+    let cause = cause.downcast_ref::<tokio_postgres::Error>();
+    cause.and_then(|cause| cause.code()) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Returns whether the server aborted a statement in favour of another one: it may be repeated.
+fn is_crossed(error: &tokio_postgres::Error) -> bool {
+    let crossed = [
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+    ];
+    error.code().is_some_and(|code| crossed.contains(code))
+}
+
+/// Returns whether a connection whose server says so is to be made anew: its server has become a
+/// standby, is going down, or is no longer the one that a pooler had lent; or the session has plans
+/// of tables that have changed.
+fn is_of_no_use(code: &SqlState) -> bool {
+    let codes = [
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::FEATURE_NOT_SUPPORTED,
+        SqlState::INVALID_SQL_STATEMENT_NAME,
+    ];
+    codes.contains(code) || code.code().starts_with(CONNECTION)
+}
+
+/// The class of errors that lie in the connection.
+const CONNECTION: &str = "08";
+
+/// The class of errors that lie in what a statement was given.
+const DATA: &str = "22";
+
+/// Translates an error. The server says when it did not do something; silence may mean either.
+pub(super) fn explain(error: tokio_postgres::Error) -> Error {
+    match error.code() {
+        Some(code) if code.code().starts_with(DATA) => Error::Refused(Arc::new(error)),
+        Some(_) => Error::unavailable(error),
+        None => Error::uncertain(error),
+    }
+}
+
+/// Returns the only row of an answer.
+pub(super) fn one(rows: &[Row]) -> Result<&Row, Error> {
+    rows.first().ok_or_else(|| Error::uncertain("no row"))
+}
+
+/// Reads a number that is not negative.
+pub(super) fn count(row: &Row, index: usize) -> u32 {
+    row.get::<_, i32>(index).max(0).unsigned_abs()
+}
+
+/// Reads a moment.
+pub(super) fn time(row: &Row, index: usize) -> StoreTime {
+    StoreTime::from_micros(row.get(index))
+}
+
+/// Reads a place out of two columns, due and id, if there is one.
+pub(super) fn place(row: &Row, first: usize) -> Option<Place> {
+    let due = StoreTime::from_micros(row.get::<_, Option<i64>>(first)?);
+    let id = row.get(first + 1);
+    Some(Place { due, id })
+}
+
+/// Collects a column of what a statement is given.
+pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<A> {
+    rows.iter().map(read).collect()
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
+    }
+}

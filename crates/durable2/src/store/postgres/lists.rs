@@ -1,0 +1,111 @@
+//! The statements that list timers.
+
+use crate::entry::{DeadTimer, Error, Listed, Search};
+use crate::store::postgres::link::{Ask, Param, count, time};
+use crate::store::postgres::timers::few;
+use tokio_postgres::Row;
+
+/// Which rows are read: by the tag or the prefix if there is one, as those may be few of many. The
+/// rows that are left are not looked up by anything else, as nothing goes into a subquery that has
+/// an `OFFSET`.
+fn source(search: &Search) -> &'static str {
+    match (&search.tag, &search.prefix) {
+        (Some(_), _) => {
+            "(SELECT * FROM tickwheel.timer WHERE tag = $5 AND space || '' = $1 OFFSET 0)"
+        }
+        (None, Some(_)) => {
+            "(SELECT * FROM tickwheel.timer WHERE space = $1 AND name >= 'k' || $6
+                AND name < 'k' || $6 || chr(1114111) OFFSET 0)"
+        }
+        (None, None) => "tickwheel.timer",
+    }
+}
+
+/// What all searches ask of a row.
+const FITS: &str = "space || '' = $1 AND ($5 IS NULL OR tag = $5)
+    AND ($6 IS NULL OR starts_with(coalesce(former, name), 'k' || $6))";
+
+/// See [`few`].
+const FEW: &str = few!("0");
+
+async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
+    let before = search.before.map_or(i64::MAX, |before| before.as_micros());
+    let params: [&dyn Param; 7] = [
+        &space,
+        &search.after.due.as_micros(),
+        &search.after.id,
+        &before,
+        &search.tag,
+        &search.prefix,
+        &i64::from(search.limit),
+    ];
+    at.ask(sql, &params).await
+}
+
+/// Lists timers in the order of their places: those that nobody has by the index of these, those
+/// that handlers have all together, as they are few.
+pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<Vec<Listed>, Error> {
+    let source = source(&search);
+    let attempts = "CASE WHEN next IS NULL THEN attempts ELSE 0 END AS attempts";
+    let columns = format!("name, tag, payload, {attempts}, claim > 0 AS runs");
+    let free = format!(
+        "(SELECT due AS at, id AS number, {columns} FROM {source} s
+        WHERE {FITS} AND claim <= 0 AND died IS NULL AND (due, id) > ($2, $3) AND due < $4
+        ORDER BY due, id LIMIT $7)"
+    );
+    let claimed = format!(
+        "(SELECT coalesce(next, due) AS at,
+            CASE WHEN next IS NULL THEN id ELSE next_id END AS number, {columns} FROM {source} s
+        WHERE {FITS} AND claim > 0 AND {FEW}
+            AND (coalesce(next, due), CASE WHEN next IS NULL THEN id ELSE next_id END) > ($2, $3)
+            AND coalesce(next, due) < $4 ORDER BY 1, 2 LIMIT $7)"
+    );
+    let which = match search.running {
+        Some(true) => claimed,
+        Some(false) => free,
+        None => format!("({free} UNION ALL {claimed})"),
+    };
+    let sql = format!("SELECT * FROM {which} a ORDER BY at, number LIMIT $7");
+    let listed = |row: &Row| Listed {
+        at: time(row, 0),
+        id: row.get(1),
+        key: row.get::<_, &str>(2).strip_prefix('k').map(str::to_owned),
+        tag: row.get(3),
+        payload: row.get(4),
+        attempts: count(row, 5),
+        running: row.get(6),
+    };
+    let rows = page(at, space, &search, &sql).await?;
+    Ok(rows.iter().map(listed).collect())
+}
+
+/// Lists dead timers in the order of their deaths.
+pub(super) async fn dead(
+    at: &impl Ask,
+    space: &str,
+    search: Search,
+) -> Result<Vec<DeadTimer>, Error> {
+    if search.running == Some(true) {
+        return Ok(Vec::new());
+    }
+    let source = match search.tag {
+        Some(_) => source(&search),
+        None => "tickwheel.timer", // By a key's former name no index finds them.
+    };
+    let sql = format!(
+        "SELECT died, id, former, tag, payload, attempts, reason FROM {source} s
+        WHERE {FITS} AND died IS NOT NULL AND (died, id) > ($2, $3) AND died < $4
+        ORDER BY died, id LIMIT $7"
+    );
+    let dead = |row: &Row| DeadTimer {
+        died: time(row, 0),
+        id: row.get(1),
+        key: row.get::<_, &str>(2).strip_prefix('k').map(str::to_owned),
+        tag: row.get(3),
+        payload: row.get(4),
+        attempts: count(row, 5),
+        reason: row.get(6),
+    };
+    let rows = page(at, space, &search, &sql).await?;
+    Ok(rows.iter().map(dead).collect())
+}

@@ -1,0 +1,373 @@
+//! A store on PostgreSQL, for any number of nodes.
+
+mod bulk;
+mod claims;
+mod link;
+mod lists;
+mod look;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod within;
+
+use crate::durable::{Durable, DurableBuilder, OpenStore};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched, check_name,
+};
+use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, one, time, within};
+use crate::store::postgres::look::Floor;
+use crate::store::postgres::schema::{DEFAULT, On, Schema};
+use crate::store::{
+    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
+};
+use crate::sync;
+use crate::when::{Moment, StoreTime};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::{Config, IsolationLevel, NoTls, Socket};
+
+/// A namespace of timers in a PostgreSQL database, version 13 or later.
+///
+/// A node has six connections: one each to claim, to acknowledge, for looks and for notices, and
+/// two for users' writes. Lists of timers use a seventh. A node behind PgBouncer in transaction
+/// mode works; it hears no notices there, and finds within a second what other nodes have
+/// scheduled.
+#[derive(Debug)]
+pub struct Postgres {
+    space: String,
+    connector: Connector,
+    claim: Link,
+    acknowledge: Link,
+    look: Link,
+    write: [Link; 2],
+    /// For lists: no other call waits behind them.
+    list: Link,
+    /// Which write link is next.
+    turn: AtomicUsize,
+    floor: sync::Mutex<Floor>,
+    /// Receives notices.
+    listener: Mutex<Option<Connection>>,
+}
+
+/// A database that [`Durable::postgres`] connects to.
+#[derive(Debug)]
+pub struct PostgresServer {
+    config: Config,
+    connector: Connector,
+    namespace: String,
+    schema: String,
+}
+
+impl Durable<Postgres> {
+    /// Sets up a node on a PostgreSQL database, without TLS unless [`tls`](DurableBuilder::tls) is
+    /// called. The tables lie in a schema of their own, and are made if missing.
+    pub fn postgres(config: Config) -> DurableBuilder<PostgresServer> {
+        DurableBuilder::new(PostgresServer {
+            connector: Connector::new(config.clone(), NoTls),
+            config,
+            namespace: "default".to_owned(),
+            schema: DEFAULT.to_owned(),
+        })
+    }
+}
+
+impl DurableBuilder<PostgresServer> {
+    /// Sets the namespace, `default` by default: its nodes share its timers. At most 512 bytes,
+    /// without a zero byte.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.store.namespace = namespace.into();
+        self
+    }
+
+    /// Sets the schema of the tables and functions, `tickwheel2` by default: at most 63 letters,
+    /// digits and underscores. Nodes of different schemas are independent.
+    pub fn schema(mut self, schema: impl Into<String>) -> Self {
+        self.store.schema = schema.into();
+        self
+    }
+
+    /// Sets the TLS connector, such as `tokio_postgres_rustls::MakeRustlsConnect`.
+    pub fn tls<T>(mut self, tls: T) -> Self
+    where
+        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+        T::Stream: Send,
+        T::TlsConnect: Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        self.store.connector = Connector::new(self.store.config.clone(), tls);
+        self
+    }
+}
+
+impl OpenStore for PostgresServer {
+    type Store = Postgres;
+
+    async fn open(mut self) -> Result<Postgres, Error> {
+        check_name("namespace", &self.namespace)?;
+        self.connector.schema = Schema::new(&self.schema)?;
+        prepare(&self.connector).await?;
+        let link = || Link::new(self.connector.clone());
+        let store = Postgres {
+            claim: link(),
+            acknowledge: link(),
+            look: link(),
+            write: [link(), link()],
+            list: link(),
+            turn: AtomicUsize::new(0),
+            floor: sync::Mutex::default(),
+            listener: Mutex::new(None),
+            space: self.namespace,
+            connector: self.connector,
+        };
+        let [one, other] = &store.write;
+        for link in [&store.claim, &store.acknowledge, &store.look, one, other] {
+            link.connect().await?;
+        }
+        Ok(store)
+    }
+}
+
+impl Postgres {
+    fn write(&self) -> &Link {
+        // Relaxed: any turn will do.
+        &self.write[self.turn.fetch_add(1, Ordering::Relaxed) % self.write.len()]
+    }
+
+    /// Connects, and listens for notices.
+    async fn listen(&self) -> Result<Connection, Error> {
+        let connection = self.connector.connection().await?;
+        let listen = format!("LISTEN {CHANNEL}");
+        within(
+            self.connector
+                .schema
+                .on(&connection.client)
+                .execute(&listen),
+        )
+        .await?;
+        Ok(connection)
+    }
+}
+
+/// Where nodes are told of timers that are due soon, of all namespaces and schemas.
+const CHANNEL: &str = "tickwheel2";
+
+/// How long after a failure the node listens again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// Reads a notice: the due time, the id, and the namespace, which may have spaces.
+fn told(notice: &str, space: &str) -> Option<Place> {
+    let mut parts = notice.splitn(3, ' ');
+    let due = parts.next()?.parse().ok()?;
+    let id = parts.next()?.parse().ok()?;
+    (parts.next()? == space).then_some(Place {
+        due: StoreTime::from_micros(due),
+        id,
+    })
+}
+
+impl Operations for Postgres {
+    fn space(&self) -> &str {
+        &self.space
+    }
+
+    async fn schedule(
+        &self,
+        timers: Vec<NewTimer>,
+        tell: bool,
+    ) -> Result<Changed<Scheduled>, Error> {
+        timers::schedule(self.write(), &self.space, &timers, tell).await
+    }
+
+    async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
+        timers::cancel(self.write(), &self.space, &names).await
+    }
+
+    async fn touch(
+        &self,
+        moves: Vec<(Name, Moment)>,
+        tell: bool,
+    ) -> Result<Changed<Touched>, Error> {
+        timers::touch(self.write(), &self.space, &moves, tell).await
+    }
+
+    async fn claim(&self, want: Want) -> Result<Claims, Error> {
+        claims::claim(&self.claim, &self.space, &want).await
+    }
+
+    async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
+        let floor = sync::lock(&self.floor).claims;
+        claims::take_over(&self.claim, &self.space, floor, (most, limit), lease).await
+    }
+
+    async fn look(&self, below: Place) -> Result<Look, Error> {
+        look::look(&self.look, &self.space, &self.floor, below).await
+    }
+
+    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
+        claims::renew(&self.acknowledge, &self.space, &renewals).await
+    }
+
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
+        claims::acknowledge(&self.acknowledge, &self.space, &acks).await
+    }
+
+    async fn told(&self) -> Option<Place> {
+        let mut listener = self.listener.lock().await;
+        loop {
+            if listener.is_none() {
+                match self.listen().await {
+                    Ok(connection) => *listener = Some(connection),
+                    Err(error) => {
+                        tracing::debug!(%error, "no notices are heard");
+                        tokio::time::sleep(LISTEN_AGAIN).await;
+                        continue;
+                    }
+                }
+            }
+            let Some(connection) = listener.as_mut() else {
+                continue;
+            };
+            let Some(notice) = connection.notices.recv().await else {
+                // Lost: the claim of the next second finds what was not heard of.
+                *listener = None;
+                tokio::time::sleep(LISTEN_AGAIN).await;
+                continue;
+            };
+            let more = std::iter::from_fn(|| connection.notices.try_recv().ok());
+            let notices = std::iter::once(notice).chain(more);
+            let first = notices
+                .filter_map(|notice| told(&notice, &self.space))
+                .min();
+            if first.is_some() {
+                return first;
+            }
+        }
+    }
+
+    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
+        timers::get(self.write(), &self.space, &name).await
+    }
+
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        lists::list(&self.list, &self.space, search).await
+    }
+
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        lists::dead(&self.list, &self.space, search).await
+    }
+
+    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
+        bulk::requeue(self.write(), &self.space, id).await
+    }
+
+    async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
+        bulk::step(self.write(), &self.space, &bulk, after, limit).await
+    }
+
+    async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
+        bulk::pause(self.write(), &self.space, tag.as_deref(), until).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        bulk::pauses(self.write(), &self.space).await
+    }
+
+    async fn now(&self) -> Result<StoreTime, Error> {
+        let rows = self.write().ask("SELECT tickwheel.clock()", &[]).await?;
+        one(&rows).map(|row| time(row, 0))
+    }
+}
+
+/// The steps to the first version, and from each version to the next. Never changed once released.
+const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
+
+/// The version of the tables that this crate uses, which a function in their schema returns.
+pub const VERSION: i32 = MIGRATIONS.len() as i32;
+
+/// Takes the lock for changes of tables. Its number is "tickwhee".
+const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
+
+/// Ends a transaction whose client stands still.
+const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
+
+/// Migrates the tables if needed. Up-to-date tables need no rights to change them.
+async fn prepare(connector: &Connector) -> Result<(), Error> {
+    let mut connection = connector.connection().await?;
+    let client = &mut connection.client;
+    if within(version(connector.schema.on(client))).await? == Some(VERSION) {
+        return Ok(());
+    }
+    // As long as it takes: an index is built, or another node migrates. The version is read again
+    // under the lock, by a snapshot of its own.
+    let change = client.build_transaction();
+    let change = change.isolation_level(IsolationLevel::ReadCommitted);
+    let change = change.start().await.map_err(explain)?;
+    let on = connector.schema.on(change.client());
+    on.execute(IDLE_BOUND).await?;
+    on.execute(LOCK).await?;
+    let found = version(on).await?;
+    if found != Some(VERSION) {
+        let sql = migration(connector.schema.name(), found.unwrap_or(0))?;
+        on.execute(&sql).await?;
+    }
+    change.commit().await.map_err(explain)
+}
+
+/// Returns the version of the tables, if there are any.
+async fn version(on: On<'_>) -> Result<Option<i32>, Error> {
+    // By the table: a name alone would be looked up among those that were known before the lock.
+    let sql = "SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0";
+    if on.ask(sql, &[&on.schema.name()]).await?.is_empty() {
+        return Ok(None);
+    }
+    let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
+    let found = one(&rows)?.get(0);
+    steps(found)?;
+    Ok(Some(found))
+}
+
+/// Returns the steps that are left from a version on.
+fn steps(found: i32) -> Result<&'static [&'static str], Error> {
+    let done = usize::try_from(found).ok();
+    let left = done.and_then(|done| MIGRATIONS.get(done..));
+    left.ok_or(Error::UnknownSchema {
+        found,
+        known: VERSION,
+    })
+}
+
+/// Returns the SQL that migrates the tables of a schema from a version to [`VERSION`]: from 0 if
+/// there are none. For an administrator whose nodes have no rights to change tables. Run it as one
+/// transaction, which fails if the tables are of another version.
+///
+/// # Errors
+/// [`Error::UnknownSchema`] if `from` is a version that is not migrated; [`Error::BadName`].
+pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
+    let steps = steps(from)?.join("\n");
+    let schema = Schema::new(schema)?;
+    let name = schema.name();
+    let check = match from {
+        0 => String::new(), // What is there already fails to be made.
+        _ => format!(
+            "DO $$ BEGIN
+    IF tickwheel.version() <> {from} THEN
+        RAISE EXCEPTION 'the tables are not of version {from}';
+    END IF;
+END $$;"
+        ),
+    };
+    let sql = format!(
+        "{LOCK}
+CREATE SCHEMA IF NOT EXISTS \"{name}\";
+{check}
+{steps}
+CREATE OR REPLACE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql IMMUTABLE
+    AS $$ SELECT {VERSION} $$;
+"
+    );
+    Ok(schema.of(&sql).into_owned())
+}

@@ -1,0 +1,116 @@
+//! The schema in which the tables lie. Statements name `tickwheel`, and are changed on their way.
+
+use crate::entry::{Error, bad_name};
+use crate::store::postgres::link::{Param, explain};
+use std::borrow::Cow;
+use std::sync::Arc;
+use tokio_postgres::{Client, Row};
+
+/// A schema's name; `None` is what the statements say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Schema(pub(super) Option<Arc<str>>);
+
+/// Where the tables lie by default.
+pub(super) const DEFAULT: &str = "tickwheel2";
+/// What the statements say.
+const SAID: &str = "tickwheel";
+
+impl Schema {
+    /// Returns the schema of a name that is a plain identifier: it also stands in bodies of
+    /// functions, where no quotes would keep it in its place.
+    pub(super) fn new(name: &str) -> Result<Self, Error> {
+        let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let is_plain = name.chars().all(|c| is_letter(c) || c.is_ascii_digit());
+        match name {
+            SAID => Ok(Schema(None)),
+            // PostgreSQL would cut a longer one off.
+            _ if name.starts_with(is_letter) && is_plain && name.len() < 64 => {
+                Ok(Schema(Some(name.into())))
+            }
+            _ => {
+                let rule = "letters, digits and underscores, at most 63, and no digit first";
+                Err(bad_name("schema", name, rule))
+            }
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.0.as_deref().unwrap_or(SAID)
+    }
+
+    /// Returns a statement on the tables in this schema. Quoted: it may be a keyword.
+    pub(super) fn of<'a>(&self, sql: &'a str) -> Cow<'a, str> {
+        match &self.0 {
+            None => sql.into(),
+            Some(name) => sql.replace("tickwheel.", &format!("\"{name}\".")).into(),
+        }
+    }
+
+    pub(super) fn on<'a>(&'a self, client: &'a Client) -> On<'a> {
+        On {
+            client,
+            schema: self,
+        }
+    }
+}
+
+/// A connection, with its transaction if there is one, for statements on a schema's tables.
+#[derive(Clone, Copy)]
+pub(super) struct On<'a> {
+    client: &'a Client,
+    pub(super) schema: &'a Schema,
+}
+
+impl On<'_> {
+    pub(super) async fn query(
+        self,
+        sql: &str,
+        params: &[&dyn Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let params: Vec<_> = params.iter().map(|param| param.typed()).collect();
+        self.client.query_typed(&self.schema.of(sql), &params).await
+    }
+
+    pub(super) async fn execute(self, sql: &str) -> Result<(), Error> {
+        self.client
+            .batch_execute(&self.schema.of(sql))
+            .await
+            .map_err(explain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_only_be_a_name() {
+        for name in [
+            "",
+            "1a",
+            "a b",
+            "a\"b",
+            "a.b",
+            "a$$b",
+            "a;",
+            "ä",
+            &"a".repeat(64),
+        ] {
+            assert!(
+                matches!(Schema::new(name), Err(Error::BadName(_))),
+                "{name:?}"
+            );
+        }
+        let sql = "DELETE FROM tickwheel.timer USING tickwheel.pause";
+        let of = |name| {
+            Schema::new(name)
+                .map(|schema| schema.of(sql).into_owned())
+                .unwrap()
+        };
+        assert_eq!(of(SAID), sql);
+        assert_eq!(
+            of("user"),
+            "DELETE FROM \"user\".timer USING \"user\".pause"
+        );
+    }
+}

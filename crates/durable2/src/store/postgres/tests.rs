@@ -1,0 +1,183 @@
+//! The store on a server of its own, whose clock the test sets.
+
+#[path = "../../../../durable/tests/common/server.rs"]
+mod server;
+
+mod plans;
+mod pooled;
+mod races;
+mod users;
+
+use self::server::{Server, connect};
+use crate::durable::{Durable, OpenStore};
+use crate::store::conformance::{Bench, beside_the_model, table};
+use crate::store::postgres::Postgres;
+use crate::store::{Name, NewTimer};
+use crate::sync::{Mutex, lock};
+use crate::when::{Moment, StoreTime, micros};
+use std::time::Duration;
+use tokio_postgres::Client;
+
+/// A clock that says what a table says; a session of this name waits before it looks.
+const CLOCK: &str = "CREATE TABLE public.clock AS SELECT 1750000000000000 AS now;
+    CREATE OR REPLACE FUNCTION tickwheel2.clock() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+    BEGIN
+        IF current_setting('application_name') = 'stalled' THEN
+            PERFORM pg_advisory_lock_shared(7);
+            PERFORM pg_advisory_unlock_shared(7);
+        END IF;
+        RETURN (SELECT now FROM public.clock);
+    END $$";
+
+/// A server whose clock the test sets.
+struct Set {
+    server: Server,
+    client: Client,
+    postgres: Postgres,
+    passed: Mutex<Duration>,
+}
+
+async fn open(server: &Server, application: &str) -> Postgres {
+    let mut config = server.config();
+    config.application_name(application);
+    Durable::postgres(config).store.open().await.unwrap()
+}
+
+impl Set {
+    async fn start() -> Self {
+        let server = Server::start(&["fsync=off"]).unwrap();
+        let postgres = open(&server, "node").await;
+        let client = connect(&server.config()).await.unwrap();
+        client.batch_execute(CLOCK).await.unwrap();
+        Set {
+            server,
+            client,
+            postgres,
+            passed: Mutex::default(),
+        }
+    }
+
+    async fn begin_anew(&self) {
+        self.clear().await;
+        *lock(&self.passed) = Duration::ZERO;
+        self.pass(Duration::ZERO).await;
+    }
+}
+
+impl Bench for Set {
+    type Store = Postgres;
+
+    fn store(&self) -> &Postgres {
+        &self.postgres
+    }
+
+    async fn pass(&self, time: Duration) {
+        *lock(&self.passed) += time;
+        let now = 1_750_000_000_000_000 + micros(*lock(&self.passed));
+        let sql = "UPDATE public.clock SET now = $1";
+        self.client.execute(sql, &[&now]).await.unwrap();
+    }
+
+    async fn clear(&self) {
+        let sql = "DELETE FROM tickwheel2.timer; DELETE FROM tickwheel2.pause";
+        self.client.batch_execute(sql).await.unwrap();
+        // The model begins with a whole microsecond.
+        let mut passed = lock(&self.passed);
+        *passed = Duration::from_micros(passed.as_micros() as u64);
+    }
+
+    async fn state(&self, name: &Name) -> &'static str {
+        let sql = "SELECT claim > 0, cancelled, next_id IS NOT NULL, next IS NOT NULL
+            FROM tickwheel2.timer WHERE name = $1";
+        let rows = self.client.query(sql, &[&name.0]).await.unwrap();
+        let Some(row) = rows.first() else {
+            return "none";
+        };
+        let [claimed, cancelled, again, waits] = [0, 1, 2, 3].map(|index| row.get(index));
+        match (claimed, cancelled, again, waits) {
+            (true, _, true, true) => "claimed, next",
+            (true, _, true, false) => "claimed, replaced",
+            (true, true, ..) => "claimed, marked",
+            (true, false, ..) => "claimed",
+            (false, true, ..) => "free, marked",
+            (false, false, ..) => "free",
+        }
+    }
+}
+
+/// Draws numbers.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % most
+    }
+
+    fn tag(&mut self) -> Option<String> {
+        ["a", "b", ""]
+            .get(self.below(4) as usize)
+            .map(|tag| (*tag).to_owned())
+    }
+
+    fn name(&mut self) -> Name {
+        Name::of_key(["1", "2", "3", ""][self.below(4) as usize])
+    }
+
+    fn moment(&mut self, now: StoreTime) -> Moment {
+        let after = Duration::from_millis(self.below(4) * 500);
+        match self.below(3) {
+            0 => Moment {
+                at: StoreTime::MIN,
+                after,
+                planned: None,
+            },
+            1 => Moment {
+                at: now.minus(after),
+                after: Duration::ZERO,
+                planned: Some(now.minus(after)),
+            },
+            _ => Moment {
+                at: now.plus(after),
+                after: Duration::ZERO,
+                planned: Some(now.plus(after / 2)),
+            },
+        }
+    }
+
+    fn timer(&mut self, now: StoreTime) -> NewTimer {
+        let id = self.below(1 << 40) as i64;
+        let name = match self.below(6) {
+            0 => Name::unkeyed(id),
+            _ => self.name(),
+        };
+        let limit = |draw: &mut Draw| {
+            (draw.below(4) == 0).then(|| Duration::from_millis(draw.below(4) * 400))
+        };
+        NewTimer {
+            name,
+            id,
+            when: self.moment(now),
+            max_wait: limit(self),
+            expires_after: limit(self),
+            tag: self.tag(),
+            payload: vec![b'p', self.below(256) as u8],
+            keep: self.below(4) == 0,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_cell_of_the_table_holds() {
+    table(&Set::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_does_what_the_plain_model_does() {
+    let set = Set::start().await;
+    for seed in 1..=20 {
+        beside_the_model(&set, seed, 150).await;
+    }
+}
