@@ -10,6 +10,7 @@ use crate::node::acker::Acker;
 use crate::node::batcher::{BATCH, Batcher, Request, WORKERS, look_again, take_batch};
 use crate::node::runner::{Handler, Runner};
 use crate::node::stats::Stats;
+use crate::node::undriven::{UNDRIVEN, if_undriven};
 use crate::node::{Node, Options, claimer, keeper, lookout, taker};
 use crate::store::{Name, NewTimer, Operations, Store};
 use crate::when::{Moment, When};
@@ -179,6 +180,9 @@ impl<S: Store> Inner<S> {
         tasks.spawn(claimer::listen(Arc::clone(&node)));
         tasks.spawn(lookout::run(Arc::clone(&node)));
         tasks.spawn(keeper::run(Arc::clone(&node)));
+        if_undriven(&node.timer, &mut tasks, UNDRIVEN, || {
+            tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
+        });
         let acker = Arc::new(Acker::new(Arc::clone(&node), queue));
         for _ in 0..WORKERS {
             tasks.spawn(Arc::clone(&acker).run());
@@ -336,13 +340,21 @@ impl<S: Store> Durable<S> {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "sqlite"))]
     pub(crate) fn node(&self) -> &Node<S> {
         &self.inner.node
     }
 
     pub(crate) fn store(&self) -> &S {
         &self.inner.node.store
+    }
+
+    /// Counts what was done in a user's own transaction.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn count(&self, scheduled: bool, cancelled: bool) {
+        let mut counted = self.inner.node.count();
+        counted.scheduled += u64::from(scheduled);
+        counted.cancelled += u64::from(cancelled);
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {

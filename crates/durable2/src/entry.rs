@@ -370,11 +370,16 @@ impl Search {
         self
     }
 
+    /// Returns whether later places may be in the range too.
+    pub(crate) fn is_before(&self, place: Place) -> bool {
+        self.before.is_none_or(|before| place.due < before)
+    }
+
     /// Returns whether the search keeps a timer, whoever has it.
     pub(crate) fn fits(&self, place: Place, key: &Option<String>, tag: &Option<String>) -> bool {
         let has_prefix = |prefix: &String| key.as_ref().is_some_and(|key| key.starts_with(prefix));
         place > self.after
-            && self.before.is_none_or(|before| place.due < before)
+            && self.is_before(place)
             && (self.tag.is_none() || self.tag == *tag)
             && self.prefix.as_ref().is_none_or(has_prefix)
     }

@@ -10,6 +10,7 @@ pub(crate) mod deadline;
 pub(crate) mod keeper;
 pub(crate) mod acker;
 pub(crate) mod stats;
+pub(crate) mod undriven;
 #[cfg(test)]
 mod tests;
 

@@ -8,14 +8,14 @@ use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
 };
-use crate::store::states::{Row, TakenOver};
+use crate::store::rows::{Rows, Scan, Visit};
+use crate::store::states::Row;
 use crate::store::{
     Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
 };
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::when::{Moment, StoreTime};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Clock;
@@ -92,26 +92,13 @@ impl Memory {
         lock(&self.shared.state)
     }
 
-    /// Does the same to each of a batch.
-    fn each<R, A>(
+    /// Does something under the lock.
+    fn with<A>(
         &self,
-        batch: Vec<R>,
-        mut change: impl FnMut(&mut State, R, StoreTime) -> (A, Option<Name>),
-    ) -> Changed<A> {
+        change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error>,
+    ) -> Result<A, Error> {
         let now = self.time();
-        let mut state = self.lock();
-        let mut first = None;
-        let mut answers = Vec::with_capacity(batch.len());
-        for one in batch {
-            let (answer, changed) = change(&mut state, one, now);
-            answers.push(Some(answer));
-            first = earlier(first, changed.and_then(|name| state.place(&name)));
-        }
-        Changed {
-            now,
-            first,
-            answers,
-        }
+        change(&mut self.lock(), now)
     }
 
     fn tell(&self, place: Option<Place>) {
@@ -121,79 +108,76 @@ impl Memory {
     }
 }
 
-/// Returns the earlier of two places, if any.
-fn earlier(one: Option<Place>, other: Option<Place>) -> Option<Place> {
-    one.into_iter().chain(other).min()
+impl State {
+    /// Returns the timers whose claims have run out, by crashes, tokens and names.
+    fn all_left(&self, now: StoreTime) -> Vec<(u32, i64, &Name)> {
+        let left = self.rows.iter().filter_map(|(name, row)| {
+            let (crashes, token) = row.left(now)?;
+            Some((crashes, token, name))
+        });
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        left
+    }
 }
 
-impl State {
-    /// Returns where a row lies that can be claimed, now or later.
-    fn place(&self, name: &Name) -> Option<Place> {
-        match self.rows.get(name)? {
-            Row::Free { timer, .. } => Some(Place {
-                due: timer.due,
-                id: timer.id,
-            }),
-            _ => None,
-        }
+impl Rows for State {
+    fn load(&self, name: &Name) -> Result<Option<Row>, Error> {
+        Ok(self.rows.get(name).cloned())
     }
 
-    /// Returns the rows that can be claimed now or later, from a place on, in the order of places.
-    fn free_from(&self, from: Place) -> Vec<(Place, Name)> {
-        let places = self.rows.keys().filter_map(|name| {
-            let place = self.place(name)?;
-            (place >= from).then(|| (place, name.clone()))
-        });
-        let mut places: Vec<_> = places.collect();
-        places.sort();
-        places
-    }
-
-    /// Returns until when a timer with this tag is paused.
-    fn paused_until(&self, tag: &Option<String>, now: StoreTime) -> Option<StoreTime> {
-        let all = self.pauses.get(&None);
-        let own = tag.as_ref().and_then(|_| self.pauses.get(tag));
-        let until = all.into_iter().chain(own).max().copied();
-        until.filter(|until| *until > now)
-    }
-
-    fn put(&mut self, left: Option<(Name, Row)>) {
-        if let Some((name, row)) = left {
-            self.rows.insert(name, row);
-        }
-    }
-
-    /// Makes a dead timer due, unless its key has a timer again; returns its name.
-    fn requeue(&mut self, dead: &Name, now: StoreTime) -> Option<Name> {
-        let former = match self.rows.get(dead)? {
-            Row::Dead { former, .. } if !self.rows.contains_key(former) => former.clone(),
-            _ => return None,
+    fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
+        match row {
+            Some(row) => self.rows.insert(name.clone(), row),
+            None => self.rows.remove(name),
         };
-        let row = self.rows.remove(dead)?.requeue(now);
-        self.rows.insert(former.clone(), row);
-        Some(former)
+        Ok(())
     }
 
-    /// Changes one of many; returns the name that it has then, or `None` if nothing was done.
-    fn change(&mut self, bulk: &Bulk, name: &Name, now: StoreTime) -> Option<Name> {
-        match bulk {
-            Bulk::Cancel(_) => {
-                let (answer, ends) = self.rows.get_mut(name)?.cancel();
-                debug_assert!(matches!(answer, Cancelled::Cancelled(_)));
-                if ends {
-                    self.rows.remove(name);
-                }
+    fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
+        // By their places where the scan goes by these; then by their names.
+        let wanted = |name: &Name, row: &Row| match (scan, row) {
+            (Scan::Free(from), Row::Free { timer, .. }) => {
+                Some(timer.place()).filter(|place| *place >= from)
             }
-            Bulk::Touch(_, moment) => {
-                self.rows.get_mut(name)?.touch(moment, now);
+            (Scan::Dead(from), Row::Dead { timer, died, .. }) => {
+                let (due, id) = (*died, timer.id);
+                Some(Place { due, id }).filter(|place| *place >= from)
             }
-            Bulk::Release(_) => self.rows.get_mut(name)?.release(now),
-            Bulk::Requeue(..) => return self.requeue(name, now),
-            Bulk::Delete(..) => {
-                self.rows.remove(name);
+            (Scan::Claimed, Row::Claimed { .. }) => Some(Place::default()),
+            (Scan::Free(_) | Scan::Dead(_) | Scan::Claimed, _) => None,
+            (Scan::Tagged(_, after) | Scan::Held(after) | Scan::Named(after), _) => {
+                (name.0.as_str() > after).then_some(Place::default())
+            }
+        };
+        let rows = self.rows.iter();
+        let rows = rows.filter_map(|(name, row)| Some((wanted(name, row)?, name, row)));
+        let mut rows: Vec<(Place, &Name, &Row)> = rows.collect();
+        rows.sort_by_key(|(place, name, _)| (*place, *name));
+        for (_, name, row) in rows {
+            if !visit(name, row)? {
+                break;
             }
         }
-        Some(name.clone())
+        Ok(())
+    }
+
+    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
+        let fewest = self.all_left(now).first().map(|left| left.0);
+        Ok(fewest.filter(|crashes| *crashes <= most))
+    }
+
+    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
+        let left = self.all_left(now).into_iter();
+        let left = left.filter(|left| left.0 == crashes).take(limit);
+        Ok(left.map(|left| left.2.clone()).collect())
+    }
+
+    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
+        let all = self.pauses.get(&None);
+        let own = tag.and_then(|tag| self.pauses.get(&Some(tag.to_owned())));
+        let until = all.into_iter().chain(own).max().copied();
+        Ok(until.filter(|until| *until > now))
     }
 }
 
@@ -207,32 +191,13 @@ impl Operations for Memory {
         timers: Vec<NewTimer>,
         tell: bool,
     ) -> Result<Changed<Scheduled>, Error> {
-        let changed = self.each(timers, |state, new, now| {
-            let answer = match state.rows.get_mut(&new.name) {
-                Some(row) => row.schedule(&new, now),
-                None => {
-                    state.rows.insert(new.name.clone(), Row::new(&new, now));
-                    Scheduled::New
-                }
-            };
-            let written = (answer != Scheduled::Kept).then_some(new.name);
-            (answer, written)
-        });
+        let changed = self.with(|rows, now| rows.schedule(timers, now))?;
         self.tell(changed.first.filter(|_| tell));
         Ok(changed)
     }
 
     async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
-        Ok(self.each(names, |state, name, _| {
-            let Some(row) = state.rows.get_mut(&name) else {
-                return (Cancelled::Unknown, None);
-            };
-            let (answer, ends) = row.cancel();
-            if ends {
-                state.rows.remove(&name);
-            }
-            (answer, None)
-        }))
+        self.with(|rows, now| rows.cancel(names, now))
     }
 
     async fn touch(
@@ -240,146 +205,29 @@ impl Operations for Memory {
         moves: Vec<(Name, Moment)>,
         tell: bool,
     ) -> Result<Changed<Touched>, Error> {
-        let changed = self.each(moves, |state, (name, moment), now| {
-            let answer = match state.rows.get_mut(&name) {
-                Some(row) => row.touch(&moment, now),
-                None => Touched::Unknown,
-            };
-            let moved = (answer == Touched::Moved).then_some(name);
-            (answer, moved)
-        });
+        let changed = self.with(|rows, now| rows.touch(moves, now))?;
         self.tell(changed.first.filter(|_| tell));
         Ok(changed)
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
-        let now = self.time();
-        let mut state = self.lock();
-        let mut claims = Claims {
-            now,
-            from: want.from,
-            ..Claims::default()
-        };
-        let mut bytes = 0;
-        let mut examined = 0;
-        for (place, name) in state.free_from(want.from) {
-            if place.due > now {
-                break;
-            }
-            // What is held or has expired is among those that a claim has found.
-            claims.more = examined == want.limit;
-            let Some(mut row) = state.rows.remove(&name) else {
-                continue;
-            };
-            let Some(timer) = row.free().filter(|_| !claims.more) else {
-                state.rows.insert(name, row);
-                claims.from = place;
-                break;
-            };
-            examined += 1;
-            if let Some(until) = state.paused_until(&timer.tag, now) {
-                timer.hold(until);
-                state.rows.insert(name, row);
-                continue;
-            }
-            let length = timer.payload.len();
-            let Some((claimed_row, claimed)) = row.clone().claim(&name, now, want.lease) else {
-                claims.expired += 1;
-                continue;
-            };
-            if bytes + length > want.bytes && !claims.rows.is_empty() {
-                state.rows.insert(name, row);
-                claims.more = true;
-                claims.from = place;
-                break;
-            }
-            bytes += length;
-            claims.rows.push(claimed);
-            state.rows.insert(name, claimed_row);
-        }
-        if !claims.more {
-            claims.from = want.from.max(Place::before(now));
-        }
-        let later = state.free_from(Place::before(StoreTime::MIN));
-        let later = later.into_iter().map(|(place, _)| place);
-        claims.next = later.filter(|place| place.due > now).min();
-        Ok(claims)
+        self.with(|rows, now| rows.claim(want, now))
     }
 
     async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
-        let now = self.time();
-        let mut state = self.lock();
-        let mut claims = Claims {
-            now,
-            ..Claims::default()
-        };
-        let left = state.rows.iter().filter_map(|(name, row)| {
-            let (crashes, token) = row.left(now)?;
-            (crashes <= most).then(|| (crashes, token, name.clone()))
-        });
-        let mut left: Vec<(u32, i64, Name)> = left.collect();
-        left.sort();
-        let Some(crashes) = left.first().map(|it| it.0) else {
-            return Ok(claims);
-        };
-        let limit = match crashes {
-            0 => limit,
-            1 => limit.div_ceil(10),
-            _ => limit.div_ceil(100),
-        };
-        left.retain(|it| it.0 == crashes);
-        claims.more = left.len() > limit as usize;
-        for (_, _, name) in left.into_iter().take(limit as usize) {
-            let Some(row) = state.rows.remove(&name) else {
-                continue;
-            };
-            match row.take_over(&name, now, lease) {
-                TakenOver::Runs(row, claimed) => {
-                    claims.rows.push(claimed);
-                    state.rows.insert(name, row);
-                }
-                TakenOver::Free(row) => {
-                    state.rows.insert(name.clone(), row);
-                    claims.next = earlier(claims.next, state.place(&name));
-                }
-                TakenOver::Expired => claims.expired += 1,
-                TakenOver::Ended => {}
-            }
-        }
-        Ok(claims)
+        self.with(|rows, now| rows.take_over(most, limit, lease, now))
     }
 
     async fn look(&self, below: Place) -> Result<Look, Error> {
-        let now = self.time();
-        let state = self.lock();
-        let free = state.free_from(Place::before(StoreTime::MIN));
-        let first = free.first().map(|it| it.0);
-        Ok(Look {
-            now,
-            first: first.filter(|first| *first < below),
-            left: state.rows.values().any(|row| row.left(now).is_some()),
-        })
+        self.with(|rows, now| rows.look(below, now))
     }
 
     async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
-        Ok(self.each(renewals, |state, renewal, now| {
-            let row = state.rows.get_mut(&renewal.name);
-            let renewed = row.is_some_and(|row| row.renew(renewal.token, now.plus(renewal.term)));
-            (renewed, None)
-        }))
+        self.with(|rows, now| rows.renew(renewals, now))
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        Ok(self.each(acks, |state, ack, now| {
-            let row = state.rows.get(&ack.name);
-            if !row.is_some_and(|row| row.is_claimed_by(ack.token)) {
-                return (false, None);
-            }
-            let row = state.rows.remove(&ack.name);
-            let left = row.and_then(|row| row.end(ack.name.clone(), ack.ending, now));
-            state.put(left);
-            (true, Some(ack.name))
-        }))
+        self.with(|rows, now| rows.acknowledge(acks, now))
     }
 
     async fn told(&self) -> Option<Place> {
@@ -390,73 +238,25 @@ impl Operations for Memory {
     }
 
     async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
-        let state = self.lock();
-        let listed = state.rows.get(&name).and_then(|row| row.listed(&name));
-        Ok(listed.map(|listed| Pending {
-            at: listed.at,
-            payload: listed.payload,
-            attempts: listed.attempts,
-            running: listed.running,
-        }))
+        self.lock().get(&name)
     }
 
     async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        let state = self.lock();
-        let listed = state.rows.iter().filter_map(|(name, row)| {
-            let listed = row.listed(name)?;
-            let fits = search.fits((&listed).into(), &listed.key, &listed.tag);
-            let running = search.running.is_none_or(|wanted| wanted == listed.running);
-            (fits && running).then_some(listed)
-        });
-        let mut listed: Vec<Listed> = listed.collect();
-        listed.sort_by_key(|listed| Place::from(listed));
-        listed.truncate(search.limit as usize);
-        Ok(listed)
+        self.lock().list(&search)
     }
 
     async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        let state = self.lock();
-        let dead = state.rows.values().filter_map(|row| {
-            let dead = row.dead()?;
-            let fits = search.fits((&dead).into(), &dead.key, &dead.tag);
-            (fits && search.running != Some(true)).then_some(dead)
-        });
-        let mut dead: Vec<DeadTimer> = dead.collect();
-        dead.sort_by_key(|dead| Place::from(dead));
-        dead.truncate(search.limit as usize);
-        Ok(dead)
+        self.lock().dead(&search)
     }
 
     async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
-        let now = self.time();
-        let mut state = self.lock();
-        let name = state.requeue(&Name::of_dead(id), now);
-        let place = name.and_then(|name| state.place(&name));
-        drop(state);
+        let place = self.with(|rows, now| rows.requeue(&Name::of_dead(id), now))?;
         self.tell(place);
         Ok(place)
     }
 
     async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
-        let now = self.time();
-        let mut state = self.lock();
-        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let later = state.rows.range((after, Bound::Unbounded));
-        let mut names = later.filter(|(_, row)| bulk.is_for(row));
-        let some = names.by_ref().take(limit as usize);
-        let some: Vec<Name> = some.map(|(name, _)| name.clone()).collect();
-        let mut step = Step {
-            now,
-            more: names.next().and(some.last().cloned()),
-            ..Step::default()
-        };
-        for name in some {
-            if let Some(changed) = state.change(&bulk, &name, now) {
-                step.count += 1;
-                step.first = earlier(step.first, state.place(&changed));
-            }
-        }
-        drop(state);
+        let step = self.with(|rows, now| rows.bulk(&bulk, after.as_ref(), limit, now))?;
         self.tell(step.first);
         Ok(step)
     }
@@ -490,7 +290,7 @@ impl Operations for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::conformance::{Bench, beside_the_model, table};
+    use crate::store::conformance::{Bench, table};
     use tickwheel::ManualClock;
 
     struct InMemory {

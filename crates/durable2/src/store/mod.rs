@@ -5,6 +5,9 @@ pub mod memory;
 pub mod postgres;
 #[cfg(test)]
 mod conformance;
+mod rows;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod states;
 
 use crate::entry::{

@@ -1,9 +1,9 @@
 #![doc = include_str!("states.md")]
-// The functions below are the plain model: the store in memory runs them, and the databases are
-// compared with it.
+// The functions below are the plain model: the stores in memory and in a file run them, and
+// PostgreSQL is compared with them.
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Scheduled, Touched};
-use crate::store::{ALONE, Bulk, Claimed, Ending, Name, NewTimer};
+use crate::store::{ALONE, Bulk, Claimed, Ending, Name, NewTimer, Place};
 use crate::when::{Moment, StoreTime};
 use std::time::Duration;
 
@@ -98,13 +98,14 @@ impl Timer {
         self.held_from = None;
     }
 
-    /// Puts the timer off to the end of a pause.
-    pub(super) fn hold(&mut self, until: StoreTime) {
-        self.held_from.get_or_insert(self.due);
-        self.due = until;
+    pub(super) fn place(&self) -> Place {
+        Place {
+            due: self.due,
+            id: self.id,
+        }
     }
 
-    fn has_expired(&self, now: StoreTime) -> bool {
+    pub(super) fn has_expired(&self, now: StoreTime) -> bool {
         self.expires_after
             .is_some_and(|after| now > self.planned.plus(after))
     }
@@ -186,11 +187,19 @@ impl Row {
         Touched::Moved
     }
 
-    /// Returns the timer if it can be claimed, now or later.
-    pub(super) fn free(&mut self) -> Option<&mut Timer> {
+    /// Returns where the row lies if it can be claimed, now or later.
+    pub(super) fn place(&self) -> Option<Place> {
         match self {
-            Row::Free { timer, .. } => Some(timer),
+            Row::Free { timer, .. } => Some(timer.place()),
             _ => None,
+        }
+    }
+
+    /// Puts a timer off to the end of a pause.
+    pub(super) fn hold(&mut self, until: StoreTime) {
+        if let Row::Free { timer, .. } = self {
+            timer.held_from.get_or_insert(timer.due);
+            timer.due = until;
         }
     }
 

@@ -10,7 +10,8 @@ mod users;
 
 use self::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
-use crate::store::conformance::{Bench, beside_the_model, table};
+use crate::store::conformance::beside::beside_the_model;
+use crate::store::conformance::{Bench, table};
 use crate::store::postgres::Postgres;
 use crate::store::{Name, NewTimer};
 use crate::sync::{Mutex, lock};

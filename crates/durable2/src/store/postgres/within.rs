@@ -28,7 +28,10 @@ impl Durable<Postgres> {
         entry: Entry,
     ) -> Result<Scheduled, Error> {
         let timer = entry.timer()?;
-        timers::schedule_in(&self.on(transaction), self.store().space(), timer).await
+        let space = self.store().space();
+        let answer = timers::schedule_in(&self.on(transaction), space, timer).await?;
+        self.count(answer != Scheduled::Kept, false);
+        Ok(answer)
     }
 
     /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
@@ -44,7 +47,9 @@ impl Durable<Postgres> {
     ) -> Result<Cancelled, Error> {
         check_name("key", key)?;
         let name = Name::of_key(key);
-        timers::cancel_in(&self.on(transaction), self.store().space(), name).await
+        let answer = timers::cancel_in(&self.on(transaction), self.store().space(), name).await?;
+        self.count(false, matches!(answer, Cancelled::Cancelled(_)));
+        Ok(answer)
     }
 
     /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
@@ -59,7 +64,8 @@ impl Durable<Postgres> {
         when: impl Into<When>,
     ) -> Result<Touched, Error> {
         check_name("key", key)?;
-        let (name, moment) = (Name::of_key(key), when.into().into());
+        let name = Name::of_key(key);
+        let moment = when.into().into();
         timers::touch_in(&self.on(transaction), self.store().space(), name, moment).await
     }
 

@@ -8,7 +8,7 @@ use crate::store::postgres::look::Floor;
 use crate::store::postgres::{bulk, claims, lists, look, timers};
 use crate::store::{Ack, Bulk, Ending, Name, NewTimer, Place, Renewal, Want};
 use crate::sync::{Mutex, lock};
-use crate::when::StoreTime;
+use crate::when::{Moment, StoreTime};
 use std::time::Duration;
 use tokio_postgres::{Client, Row};
 
@@ -52,8 +52,18 @@ fn scans(plan: &str) -> Vec<String> {
     scans
 }
 
-async fn ask_all(at: &Explained<'_>) -> Vec<(&'static str, &'static [&'static str])> {
-    const KEY: &[&str] = &["timer_pkey"];
+/// A statement, and the indexes that it takes.
+type Asked = (&'static str, &'static [&'static str]);
+
+const KEY: &[&str] = &["timer_pkey"];
+
+async fn ask_all(at: &Explained<'_>) -> Vec<Asked> {
+    let mut asked = ask_by_names(at).await;
+    asked.extend(ask_for_many(at).await);
+    asked
+}
+
+async fn ask_by_names(at: &Explained<'_>) -> Vec<Asked> {
     let mut draw = Draw(7);
     let now = StoreTime::from_micros(1_750_000_000_000_000);
     let names: Vec<Name> = (0..1_000).map(|n| Name::of_key(&n.to_string())).collect();
@@ -64,9 +74,8 @@ async fn ask_all(at: &Explained<'_>) -> Vec<(&'static str, &'static [&'static st
             ..draw.timer(now)
         })
         .collect();
-    let mut asked: Vec<(&'static str, &'static [&'static str])> = Vec::new();
+    let mut asked: Vec<Asked> = Vec::new();
     let lease = Duration::from_secs(5);
-    let tag = || Some("a".to_owned());
     drop(timers::schedule(at, "n", &timers, true).await);
     asked.push(("schedule", KEY));
     drop(timers::cancel(at, "n", &names).await);
@@ -110,12 +119,23 @@ async fn ask_all(at: &Explained<'_>) -> Vec<(&'static str, &'static [&'static st
     asked.push(("acknowledge", KEY));
     drop(claims::acknowledge_in(at, "n", acks[0].clone()).await);
     asked.push(("ack_in", KEY));
+    asked
+}
+
+async fn ask_for_many(at: &Explained<'_>) -> Vec<Asked> {
+    let mut asked: Vec<Asked> = Vec::new();
+    let now = StoreTime::from_micros(1_750_000_000_000_000);
+    let later = Moment {
+        at: now,
+        ..Moment::default()
+    };
+    let tag = || Some("a".to_owned());
     drop(look::look(at, "n", &Mutex::new(Floor::default()), Place::before(now)).await);
     asked.push(("look", &["timer_claim", "timer_due"]));
     let tagged: &[&str] = &["timer_pkey", "timer_tag"];
     for (what, bulk, indexes) in [
         ("cancel_tag", Bulk::Cancel("a".to_owned()), tagged),
-        ("touch_tag", Bulk::Touch("a".to_owned(), moves[0].1), tagged),
+        ("touch_tag", Bulk::Touch("a".to_owned(), later), tagged),
         (
             "release",
             Bulk::Release(None),

@@ -1,0 +1,318 @@
+//! Rows in a table: SQL finds, reads and writes them, and [`Rows`] says what they become.
+
+use crate::entry::{Error, Paused};
+use crate::store::rows::{Rows, Scan, Visit};
+use crate::store::states::{Row, Then, Timer};
+use crate::store::{Name, Place};
+use crate::when::{StoreTime, micros};
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Params, params};
+use std::time::Duration;
+
+/// The rows of a file, in a transaction.
+pub(super) struct Table<'a>(pub(super) &'a Connection);
+
+impl ToSql for StoreTime {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.as_micros().into())
+    }
+}
+
+impl FromSql for StoreTime {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        i64::column_result(value).map(StoreTime::from_micros)
+    }
+}
+
+impl ToSql for Name {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for Name {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        String::column_result(value).map(Name)
+    }
+}
+
+/// Selects whole rows.
+macro_rules! rows {
+    ($which:literal) => {
+        concat!(
+            "SELECT name, due, id, claim, until, attempts, crashes, cancelled, tag, planned, \
+            expires, waits_until, held_from, next, next_id, died, former, payload, reason \
+            FROM timer ",
+            $which
+        )
+    };
+}
+
+// Each names its index: what the planner takes depends on what it was told of the table.
+const FREE: &str = rows!(
+    "INDEXED BY timer_due WHERE claim <= 0 AND died IS NULL AND (due, id) >= (?1, ?2) \
+    ORDER BY due, id"
+);
+const CLAIMED: &str = rows!("INDEXED BY timer_until WHERE claim > 0");
+const DEAD: &str = rows!(
+    "INDEXED BY timer_died WHERE died IS NOT NULL AND (died, id) >= (?1, ?2) ORDER BY died, id"
+);
+const TAGGED: &str =
+    rows!("INDEXED BY timer_tag WHERE tag = ?1 AND died IS NULL AND name > ?2 ORDER BY name");
+const HELD: &str =
+    rows!("INDEXED BY timer_held WHERE held_from IS NOT NULL AND name > ?1 ORDER BY name");
+/// Of dead timers: their names begin with `d`, and no others do.
+const NAMED: &str = rows!("WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
+const ONE: &str = rows!("WHERE name = ?1");
+const FEWEST: &str = "SELECT min(crashes) FROM timer INDEXED BY timer_until
+    WHERE claim > 0 AND until <= ?1 AND crashes <= ?2";
+const LEFT: &str = "SELECT name FROM timer INDEXED BY timer_until
+    WHERE claim > 0 AND until <= ?1 AND crashes = ?2 ORDER BY claim, name LIMIT ?3";
+pub(super) const PAUSED: &str =
+    "SELECT max(until) FROM pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
+const PUT: &str = "INSERT INTO timer VALUES
+    (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
+    ON CONFLICT (name) DO UPDATE SET due = ?2, id = ?3, claim = ?4, until = ?5, attempts = ?6,
+        crashes = ?7, cancelled = ?8, tag = ?9, planned = ?10, expires = ?11, waits_until = ?12,
+        held_from = ?13, next = ?14, next_id = ?15, died = ?16, former = ?17, payload = ?18,
+        reason = ?19";
+
+impl Table<'_> {
+    fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.0.prepare_cached(sql)?.execute(params)
+    }
+
+    fn write(&self, name: &Name, row: &Row) -> rusqlite::Result<usize> {
+        // Unless it is one of these, a column is empty.
+        let mut ends = None;
+        let mut next = None;
+        let mut next_id = None;
+        let mut death = None;
+        let (claim, timer, waiting) = match row {
+            Row::Free { last, timer } => (-last, timer, timer),
+            Row::Claimed {
+                token,
+                until,
+                timer,
+                then,
+            } => {
+                ends = Some(until);
+                let waiting = match then {
+                    Then::Outcome => timer,
+                    Then::Next(waiting) => {
+                        next = Some(waiting.due);
+                        next_id = Some(waiting.id);
+                        waiting
+                    }
+                    Then::Nothing => {
+                        next_id = Some(timer.id);
+                        timer
+                    }
+                };
+                (*token, timer, waiting)
+            }
+            Row::Dead {
+                last,
+                timer,
+                died,
+                reason,
+                former,
+            } => {
+                death = Some((died, reason, former));
+                (-last, timer, timer)
+            }
+        };
+        // Nobody gets what was cancelled.
+        let is_gone = next_id.is_some() && next.is_none();
+        let payload: &[u8] = if is_gone { &[] } else { &waiting.payload };
+        self.execute(
+            PUT,
+            params![
+                name,
+                timer.due,
+                timer.id,
+                claim,
+                ends,
+                timer.attempts,
+                timer.crashes,
+                timer.marked,
+                waiting.tag,
+                waiting.planned,
+                waiting.expires_after.map(micros),
+                waiting.waits_until,
+                timer.held_from,
+                next,
+                next_id,
+                death.map(|death| death.0),
+                death.map(|death| death.2),
+                payload,
+                death.map(|death| death.1),
+            ],
+        )
+    }
+
+    fn visit(&self, sql: &str, params: impl Params, visit: Visit<'_>) -> Result<(), Error> {
+        let mut statement = self.0.prepare_cached(sql).map_err(Error::unavailable)?;
+        let mut rows = statement.query(params).map_err(Error::unavailable)?;
+        while let Some(row) = rows.next().map_err(Error::unavailable)? {
+            let (name, row) = read(row).map_err(Error::unavailable)?;
+            if !visit(&name, &row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets or ends a pause, and forgets those that are over.
+    pub(super) fn pause(
+        &self,
+        tag: Option<String>,
+        until: Option<StoreTime>,
+        now: StoreTime,
+    ) -> Result<(), Error> {
+        let set = || -> rusqlite::Result<()> {
+            let former = "DELETE FROM pause WHERE tag IS ?1 OR until <= ?2";
+            self.execute(former, params![tag, now])?;
+            if let Some(until) = until {
+                self.execute("INSERT INTO pause VALUES (?1, ?2)", params![tag, until])?;
+            }
+            Ok(())
+        };
+        set().map_err(Error::unavailable)
+    }
+
+    pub(super) fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
+        let all = || {
+            let pauses = "SELECT tag, until FROM pause WHERE until > ?1";
+            let mut pauses = self.0.prepare_cached(pauses)?;
+            let pauses = pauses.query_map([now], |row| {
+                Ok(Paused {
+                    tag: row.get(0)?,
+                    until: row.get(1)?,
+                })
+            })?;
+            pauses.collect::<rusqlite::Result<Vec<Paused>>>()
+        };
+        all().map_err(Error::unavailable)
+    }
+}
+
+/// Reads a whole row.
+fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
+    let name = row.get(0)?;
+    let claim: i64 = row.get(3)?;
+    let expires: Option<i64> = row.get(10)?;
+    let mut timer = Timer {
+        due: row.get(1)?,
+        id: row.get(2)?,
+        attempts: row.get(5)?,
+        crashes: row.get(6)?,
+        marked: row.get(7)?,
+        tag: row.get(8)?,
+        planned: row.get(9)?,
+        expires_after: expires.map(|micros| Duration::from_micros(micros.unsigned_abs())),
+        waits_until: row.get(11)?,
+        held_from: row.get(12)?,
+        payload: row.get(17)?,
+    };
+    if let Some(died) = row.get(15)? {
+        let row = Row::Dead {
+            last: -claim,
+            timer,
+            died,
+            reason: row.get(18)?,
+            former: row.get(16)?,
+        };
+        return Ok((name, row));
+    }
+    if claim <= 0 {
+        let last = -claim;
+        return Ok((name, Row::Free { last, timer }));
+    }
+    let then = match (row.get(13)?, row.get(14)?) {
+        (_, None) => Then::Outcome,
+        (None, Some::<i64>(_)) => Then::Nothing,
+        (Some(due), Some(id)) => {
+            let payload = std::mem::take(&mut timer.payload);
+            Then::Next(Timer {
+                due,
+                id,
+                payload,
+                attempts: 0,
+                crashes: 0,
+                marked: false,
+                ..timer.clone()
+            })
+        }
+    };
+    let row = Row::Claimed {
+        token: claim,
+        until: row.get(4)?,
+        timer,
+        then,
+    };
+    Ok((name, row))
+}
+
+impl Rows for Table<'_> {
+    fn load(&self, name: &Name) -> Result<Option<Row>, Error> {
+        let mut found = None;
+        self.visit(ONE, [name], &mut |_, row| {
+            found = Some(row.clone());
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
+    fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
+        let put = match row {
+            Some(row) => self.write(name, &row),
+            None => self.execute("DELETE FROM timer WHERE name = ?1", [name]),
+        };
+        put.map(drop).map_err(Error::unavailable)
+    }
+
+    fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
+        match scan {
+            Scan::Free(Place { due, id }) => self.visit(FREE, params![due, id], visit),
+            Scan::Claimed => self.visit(CLAIMED, [], visit),
+            Scan::Dead(Place { due, id }) => self.visit(DEAD, params![due, id], visit),
+            Scan::Tagged(tag, after) => self.visit(TAGGED, [tag, after], visit),
+            Scan::Held(after) => self.visit(HELD, [after], visit),
+            Scan::Named(after) => self.visit(NAMED, [after], visit),
+        }
+    }
+
+    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
+        let fewest = self.0.prepare_cached(FEWEST);
+        let fewest = fewest.and_then(|mut it| it.query_row(params![now, most], |row| row.get(0)));
+        fewest.map_err(Error::unavailable)
+    }
+
+    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
+        let names = || {
+            let mut left = self.0.prepare_cached(LEFT)?;
+            let names = left.query_map(params![now, crashes, limit], |row| row.get(0))?;
+            names.collect::<rusqlite::Result<Vec<Name>>>()
+        };
+        names().map_err(Error::unavailable)
+    }
+
+    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
+        let until = self.0.prepare_cached(PAUSED);
+        let until = until.and_then(|mut it| it.query_row(params![tag, now], |row| row.get(0)));
+        until.map_err(Error::unavailable)
+    }
+}
+
+#[cfg(test)]
+pub(super) const SCANS: [(&str, &str); 8] = [
+    (FREE, "timer_due ((due,id)>(?,?))"),
+    (CLAIMED, "timer_until"),
+    (DEAD, "timer_died ((died,id)>(?,?))"),
+    (TAGGED, "timer_tag (tag=? AND name>?)"),
+    (HELD, "timer_held (name>?)"),
+    (NAMED, "sqlite_autoindex_timer_1 (name>? AND name<?)"),
+    (ONE, "sqlite_autoindex_timer_1 (name=?)"),
+    (FEWEST, "timer_until (until<?)"),
+];

@@ -1,0 +1,35 @@
+-- A row by its name: `k` and a key; `i` and a number, without a key; `d` and an id once dead.
+-- `claim`: the token of who has the row; otherwise minus the last token. `cancelled`: while
+-- claimed. While a row is claimed whose key was scheduled again, `next` and `next_id` are the
+-- waiting timer's `due` and `id`, and `tag` to `waits_until` and `payload` are the waiting timer's
+-- too; without a `next` that timer was cancelled. `held_from`: when the timer was due before a
+-- pause put it off. The long columns are last: a row is read up to what is asked for.
+CREATE TABLE timer (
+    name TEXT NOT NULL PRIMARY KEY,
+    due INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    claim INTEGER NOT NULL,
+    until INTEGER,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    tag TEXT,
+    planned INTEGER NOT NULL,
+    expires INTEGER,
+    waits_until INTEGER,
+    held_from INTEGER,
+    next INTEGER,
+    next_id INTEGER,
+    died INTEGER,
+    former TEXT,
+    payload BLOB NOT NULL,
+    reason TEXT
+) STRICT;
+CREATE INDEX timer_due ON timer (due, id) WHERE claim <= 0 AND died IS NULL;
+CREATE INDEX timer_until ON timer (until) WHERE claim > 0;
+CREATE INDEX timer_died ON timer (died, id) WHERE died IS NOT NULL;
+CREATE INDEX timer_tag ON timer (tag, name) WHERE tag IS NOT NULL AND died IS NULL;
+CREATE INDEX timer_held ON timer (name) WHERE held_from IS NOT NULL;
+-- A pause without a tag is one of all timers.
+CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL) STRICT;
+CREATE INDEX pause_tag ON pause (tag);

@@ -1,0 +1,259 @@
+//! Timers inside a transaction of the user's own, on the connection that has the file.
+
+use crate::durable::Durable;
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
+use crate::store::rows::{Rows, earlier};
+use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::rows::Table;
+use crate::store::sqlite::thread::State;
+use crate::store::{Ack, Changed, Ending, Name, Place};
+use crate::when::{StoreTime, When};
+use rusqlite::{Connection, ErrorCode};
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A transaction of the file in which the timers lie: see [`Durable::transact`].
+pub struct Transaction<'a> {
+    file: &'a Connection,
+    state: &'a State,
+    /// Whether a statement has rolled it back. Set and read on one thread: relaxed.
+    ended: Arc<AtomicBool>,
+    scheduled: u64,
+    cancelled: u64,
+    /// The first of the changed rows that can be claimed.
+    first: Option<Place>,
+}
+
+impl Durable<Sqlite> {
+    /// Changes timers and tables of your own in one transaction. It is committed, alone, if
+    /// `change` returns `Ok`; if it returns an error or panics, nothing of it was done. Nothing is
+    /// done either once a statement has ended the transaction, by itself as `INSERT OR ROLLBACK`
+    /// does, or by `COMMIT`: later calls and writes fail, and so does the transaction.
+    ///
+    /// The file is the node's alone, so this is the way to tables of yours that lie in it. `change`
+    /// runs on the thread of the connection, and all that is asked of the node waits for it: keep
+    /// it short, and do not call the node there.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tickwheel::Timer;
+    /// use tickwheel_durable2::{Durable, Entry, Error, Outcome};
+    ///
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("timers");
+    /// let timer = Timer::builder().start()?;
+    /// let node = Durable::sqlite(path).start(&timer, |_| async { Outcome::Done }).await?;
+    /// node.transact(|transaction| {
+    ///     let file = transaction.connection();
+    ///     file.execute_batch("CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY)")?;
+    ///     file.execute("INSERT INTO orders VALUES (7)", [])?;
+    ///     transaction.schedule(Entry::keyed("order-7", Duration::from_secs(1800), "not paid"))
+    /// })
+    /// .await?;
+    /// assert!(node.get("order-7").await?.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What `change` returns; [`Error::Unavailable`], and [`Error::Refused`] where a statement has
+    /// ended the transaction or a constraint that is checked last is violated: nothing was done;
+    /// [`Error::Uncertain`]: it may have been; [`Error::Closed`] after a drain.
+    ///
+    /// # Panics
+    /// If `change` does.
+    pub async fn transact<A, E>(
+        &self,
+        change: impl FnOnce(&mut Transaction<'_>) -> Result<A, E> + Send + 'static,
+    ) -> Result<A, E>
+    where
+        A: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        self.check_open()?;
+        let run = move |file: &Connection, state: &mut State| {
+            let mut transaction = Transaction::begin(file, state);
+            let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
+            let ended = transaction.end();
+            let changed = changed.map_err(Err)?.map_err(Ok)?;
+            let (scheduled, cancelled) = ended.map_err(|error| Ok(E::from(error)))?;
+            Ok((changed, scheduled, cancelled))
+        };
+        // An error is the user's, or a panic.
+        let own = |error| Ok(E::from(error));
+        match self.store().ask(run, false, own).await {
+            Ok((changed, scheduled, cancelled)) => {
+                let mut counted = self.node().count();
+                counted.scheduled += scheduled;
+                counted.cancelled += cancelled;
+                Ok(changed)
+            }
+            Err(failed) => Err(failed.unwrap_or_else(|panic| resume_unwind(panic))),
+        }
+    }
+
+    /// Copies the file to another one, as it is at some moment of the call: timers and tables of
+    /// your own. A node can be started on the copy, for which claims of this one are those of a
+    /// crash.
+    ///
+    /// All that is asked of the node waits meanwhile, about as long as it takes to write so much.
+    /// Where that is longer than the [lease](crate::DurableBuilder::lease), claims run out, and
+    /// what handlers had may run again. The copy is whole once this returns `Ok`; remove what is
+    /// there after a failure.
+    ///
+    /// Put a copy in the file's place while no node has the file, and remove what is called as the
+    /// file with `-wal` at the end: SQLite would write what is in it over the copy.
+    ///
+    /// # Errors
+    /// What SQLite says, as [`Error::Refused`] or [`Error::Unavailable`]: there must be no such
+    /// file, or an empty one.
+    pub async fn backup(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        // Absolute: no name of memory or of a file that SQLite deletes.
+        let path = std::path::absolute(path).and_then(|path| {
+            let path = path.into_os_string().into_string();
+            path.map_err(|_| io::ErrorKind::InvalidInput.into())
+        });
+        let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
+        let copy = move |file: &Connection, _: &mut State| {
+            // Not in a transaction: this one, in which nothing was done, is left for as long.
+            file.execute_batch("COMMIT")?;
+            let copied = file.execute("VACUUM INTO ?", [path]);
+            file.execute_batch("BEGIN")?;
+            copied.map(drop).map_err(Error::from)
+        };
+        self.store().ask(copy, false, |error| error).await
+    }
+}
+
+impl<'a> Transaction<'a> {
+    fn begin(file: &'a Connection, state: &'a State) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let rolled_back = Arc::clone(&ended);
+        file.rollback_hook(Some(move || rolled_back.store(true, Relaxed)));
+        // Whatever would commit is rolled back: a `COMMIT`, and a statement after a rollback.
+        file.commit_hook(Some(|| true));
+        Transaction {
+            file,
+            state,
+            ended,
+            scheduled: 0,
+            cancelled: 0,
+            first: None,
+        }
+    }
+
+    /// Lets the transaction be committed; returns how many timers were scheduled and cancelled.
+    fn end(self) -> Result<(u64, u64), Error> {
+        self.file.commit_hook(None::<fn() -> bool>);
+        self.file.rollback_hook(None::<fn()>);
+        self.check()?;
+        // Before the commit. The node's claim comes after it: the same thread does both.
+        if let Some(first) = self.first {
+            self.state.tell(first);
+        }
+        Ok((self.scheduled, self.cancelled))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.ended.load(Relaxed) || self.file.is_autocommit() {
+            let why = "a statement has ended the transaction: nothing of it is done";
+            return Err(Error::Refused(Arc::new(io::Error::other(why))));
+        }
+        Ok(())
+    }
+
+    /// Returns the connection, for statements on your own tables. Do not end the transaction by it,
+    /// and leave the tables of the timers alone.
+    #[must_use]
+    pub fn connection(&self) -> &Connection {
+        self.file
+    }
+
+    /// Does something to one timer.
+    fn one<A>(
+        &mut self,
+        change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<Changed<A>, Error>,
+    ) -> Result<A, Error> {
+        self.check()?;
+        let changed = change(&mut Table(self.file), self.state.now())?;
+        self.first = earlier(self.first, changed.first);
+        let answer = changed.answers.into_iter().next().flatten();
+        answer.ok_or_else(|| Error::unavailable("there is no answer"))
+    }
+
+    /// Schedules a timer, as [`Durable::schedule`] does.
+    ///
+    /// # Errors
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what SQLite says, as [`Error::Unavailable`];
+    /// [`Error::Refused`] if a statement has ended the transaction.
+    pub fn schedule(&mut self, entry: Entry) -> Result<Scheduled, Error> {
+        let timer = entry.timer()?;
+        let answer = self.one(|rows, now| rows.schedule(vec![timer], now))?;
+        self.scheduled += u64::from(answer != Scheduled::Kept);
+        Ok(answer)
+    }
+
+    /// Cancels a key's timer, as [`Durable::cancel`] does.
+    ///
+    /// # Errors
+    /// As for [`schedule`](Self::schedule).
+    pub fn cancel(&mut self, key: &str) -> Result<Cancelled, Error> {
+        check_name("key", key)?;
+        let answer = self.one(|rows, now| rows.cancel(vec![Name::of_key(key)], now))?;
+        self.cancelled += u64::from(matches!(answer, Cancelled::Cancelled(_)));
+        Ok(answer)
+    }
+
+    /// Moves a key's timer, as [`Durable::touch`] does.
+    ///
+    /// # Errors
+    /// As for [`schedule`](Self::schedule).
+    pub fn touch(&mut self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
+        check_name("key", key)?;
+        let moment = when.into().into();
+        self.one(|rows, now| rows.touch(vec![(Name::of_key(key), moment)], now))
+    }
+
+    /// Acknowledges a timer together with its effect: both are committed, or neither. So the effect
+    /// happens once. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
+    /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the timer is another's by now: return it, so that nothing is done.
+    /// Otherwise as for [`schedule`](Self::schedule).
+    pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
+        let ack = Ack {
+            name: Name(due.name.clone()),
+            token: due.token,
+            ending: Ending::Done,
+        };
+        let ended = self.one(|rows, now| rows.acknowledge(vec![ack], now))?;
+        // Another file's timer may have the same name and token.
+        match ended && due.space == self.state.space {
+            true => Ok(()),
+            false => Err(Error::Fenced),
+        }
+    }
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
+    }
+}
+
+/// For [`Durable::transact`], where an error takes everything back.
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => Error::unavailable(error),
+            _ => Error::Refused(Arc::new(error)),
+        }
+    }
+}
