@@ -146,7 +146,11 @@ impl Rows for State {
             }
             (Scan::Claimed, Row::Claimed { .. }) => Some(Place::default()),
             (Scan::Free(_) | Scan::Dead(_) | Scan::Claimed, _) => None,
-            (Scan::Tagged(_, after) | Scan::Held(after) | Scan::Named(after), _) => {
+            (Scan::Tagged(tag, after), row) => {
+                let has_tag = row.waiting()?.tag.as_deref() == Some(tag);
+                (has_tag && name.0.as_str() > after).then_some(Place::default())
+            }
+            (Scan::Held(after) | Scan::Named(after), _) => {
                 (name.0.as_str() > after).then_some(Place::default())
             }
         };

@@ -16,15 +16,11 @@ pub(super) enum Scan<'a> {
     Claimed,
     /// Dead timers from a place on, in the order of their deaths.
     Dead(Place),
-    /// Timers of a tag after a name, in the order of names; at least those that are not dead.
-    #[cfg_attr(
-        not(feature = "sqlite"),
-        expect(dead_code, reason = "memory visits all rows")
-    )]
+    /// Rows whose waiting timers have a tag, and others, after a name, in the order of names.
     Tagged(&'a str, &'a str),
-    /// Timers that a pause has put off, after a name, in the order of names.
+    /// Rows that a pause has put off, and others, after a name, in the order of names.
     Held(&'a str),
-    /// Dead timers after a name, in the order of names.
+    /// Dead rows, and others, after a name, in the order of names.
     Named(&'a str),
 }
 

@@ -187,6 +187,18 @@ impl Row {
         Touched::Moved
     }
 
+    /// Returns the timer that can be cancelled or moved: no handler has it, nor had.
+    pub(super) fn waiting(&self) -> Option<&Timer> {
+        match self {
+            Row::Free { timer, .. } if !timer.marked => Some(timer),
+            Row::Claimed {
+                then: Then::Next(next),
+                ..
+            } => Some(next),
+            _ => None,
+        }
+    }
+
     /// Returns where the row lies if it can be claimed, now or later.
     pub(super) fn place(&self) -> Option<Place> {
         match self {
@@ -381,17 +393,9 @@ impl Bulk {
     /// Returns whether the change is for this row.
     pub(super) fn is_for(&self, row: &Row) -> bool {
         match (self, row) {
-            (Bulk::Cancel(tag) | Bulk::Touch(tag, _), row) => {
-                let waiting = match row {
-                    Row::Free { timer, .. } if !timer.marked => Some(timer),
-                    Row::Claimed {
-                        then: Then::Next(next),
-                        ..
-                    } => Some(next),
-                    _ => None,
-                };
-                waiting.is_some_and(|timer| timer.tag.as_ref() == Some(tag))
-            }
+            (Bulk::Cancel(tag) | Bulk::Touch(tag, _), row) => row
+                .waiting()
+                .is_some_and(|timer| timer.tag.as_ref() == Some(tag)),
             (Bulk::Release(tag), Row::Free { timer, .. }) => {
                 let fits = tag.is_none() || timer.tag == *tag;
                 fits && timer.held_from.is_some()
