@@ -291,8 +291,8 @@ pub struct Pending {
     pub payload: Vec<u8>,
     /// How many attempts were begun: see [`Due::attempt`].
     pub attempts: u32,
-    /// Whether a handler has the key: then the other fields are those of a later timer of the key if
-    /// one waits for the end of the run.
+    /// Whether a handler has the key: then the other fields are those of a later timer of the key
+    /// if one waits for the end of the run.
     pub running: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Durable timers: they survive the process, and any number of nodes share them.
 //!
 //! A store keeps the timers in one table. A node claims what is due in the store, which fences each
-//! claim by a token in the row itself, and calls the handler. No node owns a timer before its claim.
+//! claim by a token in the row itself, and calls the handler. No node owns a timer before its
+//! claim.
 
 #![forbid(unsafe_code)]
 

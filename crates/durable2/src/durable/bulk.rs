@@ -76,8 +76,8 @@ impl<S: Store> Durable<S> {
     /// the pause. A timer that a handler has goes on. A pause of the same scope replaces an earlier
     /// one; of several pauses that hold a timer the last one to end counts.
     ///
-    /// Each held timer costs a write when it is due, and nothing else until the pause ends. How late
-    /// the pause makes it does not count as lateness.
+    /// Each held timer costs a write when it is due, and nothing else until the pause ends. How
+    /// late the pause makes it does not count as lateness.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel): to ask again is harmless.

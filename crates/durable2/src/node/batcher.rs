@@ -147,7 +147,8 @@ where
         loop {
             if waiting.is_empty() {
                 let mut some = Vec::new();
-                // Released before the store is asked: the other worker has the next batch meanwhile.
+                // Released before the store is asked: the other worker has the next batch
+                // meanwhile.
                 if self.queue.lock().await.recv_many(&mut some, BATCH).await == 0 {
                     return;
                 }

@@ -96,7 +96,8 @@ pub(crate) type Places = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 pub(crate) const LAST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// When a row is tried again that a transaction has locked, and an acknowledgement that was refused.
+/// When a row is tried again that a transaction has locked, and an acknowledgement that was
+/// refused.
 pub(crate) const LOCKED: Duration = Duration::from_secs(1);
 
 impl<S> Node<S> {

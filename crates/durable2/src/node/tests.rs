@@ -167,7 +167,8 @@ async fn a_failure_of_each_statement_loses_nothing() {
     }
 }
 
-/// A lost answer of a claim is a crash at worst; one that is late is given back, and counts nothing.
+/// A lost answer of a claim is a crash at worst; one that is late is given back, and counts
+/// nothing.
 #[tokio::test]
 async fn a_late_claim_is_given_back_and_the_next_ones_ask_for_less() {
     let rig = Rig::new();

@@ -10,8 +10,8 @@ use crate::when::{Moment, StoreTime};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A store whose clock a test sets. The clock begins where the store in memory's does, and each microsecond
-/// passes only by [`pass`](Self::pass).
+/// A store whose clock a test sets. The clock begins where the store in memory's does, and each
+/// microsecond passes only by [`pass`](Self::pass).
 pub(crate) trait Bench {
     type Store: Operations;
 

@@ -232,8 +232,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Moves timers; wakes other nodes as [`schedule`](Self::schedule) does.
     fn touch(&self, moves: Vec<(Name, Moment)>, tell: bool) -> impl Answer<Changed<Touched>>;
 
-    /// Claims rows that are due, in the order of their places. Puts off what a pause holds, and ends
-    /// what has expired. Passes over rows that are locked.
+    /// Claims rows that are due, in the order of their places. Puts off what a pause holds, and
+    /// ends what has expired. Passes over rows that are locked.
     fn claim(&self, want: Want) -> impl Answer<Claims>;
 
     /// Claims rows whose claims have run out, of those with the fewest crashes, `most` at most: up

@@ -51,8 +51,8 @@ pub(super) trait Rows: Sized {
     /// Returns the fewest crashes, up to `most`, in which a timer was whose claim has run out.
     fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error>;
 
-    /// Returns up to `limit` timers whose claims have run out, of those with so many crashes, in the
-    /// order of tokens.
+    /// Returns up to `limit` timers whose claims have run out, of those with so many crashes, in
+    /// the order of tokens.
     fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error>;
 
     /// Returns until when a timer with this tag is paused.

@@ -34,8 +34,8 @@ pub(super) fn clocks() -> (StoreTime, Instant) {
 pub(super) struct State {
     pub(super) space: Arc<str>,
     clocks: Clocks,
-    /// What the clocks showed before this transaction. Within it time goes on with the one that does
-    /// not leap.
+    /// What the clocks showed before this transaction. Within it time goes on with the one that
+    /// does not leap.
     shown: (StoreTime, Instant),
     told: UnboundedSender<Place>,
 }
@@ -54,8 +54,8 @@ impl State {
         let _ = self.told.send(place);
     }
 
-    /// Looks at the clocks, outside of transactions. After a leap the node claims from the first row
-    /// on, and claims last as long as they would have: the node that has them lives.
+    /// Looks at the clocks, outside of transactions. After a leap the node claims from the first
+    /// row on, and claims last as long as they would have: the node that has them lives.
     fn look(&mut self, file: &Connection) {
         let (wall, at) = (self.clocks)();
         let expected = self.now();
