@@ -47,7 +47,7 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 /// let timer = Timer::builder().start()?;
 /// let fetches = Purgatory::new(&timer);
 /// // Fetch is your `DelayedOperation`: a fetch of a partition, which waits for half a second.
-/// fetches.try_complete_else_watch(Fetch, Duration::from_millis(500), &["orders-0"])?;
+/// let _ = fetches.try_complete_else_watch(Fetch, Duration::from_millis(500), &["orders-0"])?;
 /// // Something was appended to the partition: what waits for it is checked again.
 /// fetches.check_and_complete("orders-0");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -293,8 +293,10 @@ where
     ///
     /// The longest waiter is checked first. Only operations that were watched when the call began
     /// are checked, each at most once for each time that it named the key. Operations that [other
-    /// threads](Self::check_and_complete) check do not count, so a check may be in vain. Calls on
-    /// several threads at once may each complete as many operations as their own limit allows.
+    /// threads](Self::check_and_complete) check do not count, so a check may be in vain. A result
+    /// below `limit` means that each operation was checked, or left to a thread that checks it
+    /// again. Calls on several threads at once may each complete as many operations as their own
+    /// limit allows.
     ///
     /// # No item is left while an operation waits for it
     /// That holds on three conditions:

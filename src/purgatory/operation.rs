@@ -29,7 +29,8 @@ use std::fmt;
 /// drops an operation that it does not return.
 ///
 /// No lock is held while a method runs: every method may use the purgatory and the timer. A panic
-/// is contained, counted and reported; the operation is then dropped without further calls.
+/// is contained, counted and reported; the operation is then dropped without further calls. A mutex
+/// of yours that the method holds is poisoned.
 pub trait DelayedOperation: Send + 'static {
     /// Returns whether the condition holds now. If it does, `on_complete` follows. Should be quick.
     ///
