@@ -1,17 +1,17 @@
-//! What every store must do: the table of states, cell by cell, and random calls beside the plain
-//! model.
+//! What every store must do: the table of states, cell by cell; crashes in groups; and random calls
+//! beside the plain model, with a ledger of each timer's life.
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod beside;
+mod ledger;
 
 use crate::entry::{Cancelled, Scheduled, Search};
-use crate::store::{Ack, Changed, Claims, Ending, Name, NewTimer, Operations, Place, Want};
+use crate::store::{Ack, Bulk, Changed, Claims, Ending, Name, NewTimer, Operations, Place, Want};
 use crate::when::{Moment, StoreTime};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A store whose clock a test sets. The clock begins where the store in memory's does, and each
-/// microsecond passes only by [`pass`](Self::pass).
+/// A store whose clock a test sets. The clock begins where [`Memory`]'s does, and each microsecond
+/// passes only by [`pass`](Self::pass).
 pub(crate) trait Bench {
     type Store: Operations;
 
@@ -26,11 +26,22 @@ pub(crate) trait Bench {
     async fn state(&self, name: &Name) -> &'static str;
 }
 
+/// A store whose rows somebody else can lock.
+#[cfg(feature = "postgres")]
+pub(crate) trait Locks: Bench {
+    /// Locks a row, as a transaction does that has not ended.
+    async fn lock(&self, name: &Name);
+
+    /// Ends that transaction, without a change.
+    async fn unlock(&self);
+}
+
 const LEASE: Duration = Duration::from_secs(5);
 /// When timers of the table are due.
 const SOON: Duration = Duration::from_secs(10);
 /// Beyond all due times and terms of the table.
 const LATER: Duration = Duration::from_secs(20);
+const HOUR: Duration = Duration::from_secs(3_600);
 
 fn after(delay: Duration) -> Moment {
     Moment {
@@ -39,7 +50,13 @@ fn after(delay: Duration) -> Moment {
     }
 }
 
-fn timer(name: &Name, id: i64, delay: Duration) -> NewTimer {
+/// Returns the seeds of random tests: as many as `TICKWHEEL_SEEDS` says, otherwise `count`.
+pub(crate) fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
+    let wanted = std::env::var("TICKWHEEL_SEEDS").ok();
+    1..=wanted.and_then(|it| it.parse().ok()).unwrap_or(count)
+}
+
+pub(crate) fn timer(name: &Name, id: i64, delay: Duration) -> NewTimer {
     NewTimer {
         name: name.clone(),
         id,
@@ -52,13 +69,18 @@ fn timer(name: &Name, id: i64, delay: Duration) -> NewTimer {
     }
 }
 
-fn everything(limit: u32) -> Want {
+pub(crate) fn everything(limit: u32) -> Want {
     Want {
         from: Place::before(StoreTime::MIN),
         limit,
         bytes: usize::MAX,
         lease: LEASE,
     }
+}
+
+/// Returns what a batch answered for a row, in the words of the table.
+fn told<A: Debug>(answer: Option<A>) -> String {
+    answer.map_or("locked".to_owned(), |answer| format!("{answer:?}"))
 }
 
 /// One row on its way through a cell of the table.
@@ -70,8 +92,22 @@ struct Cell<'a, B> {
     expires: bool,
 }
 
-impl<B: Bench> Cell<'_, B> {
-    async fn schedule(&mut self, delay: Duration, change: impl FnOnce(&mut NewTimer)) -> Scheduled {
+impl<'a, B: Bench> Cell<'a, B> {
+    fn new(bench: &'a B, call: &str) -> Self {
+        Cell {
+            bench,
+            name: Name::of_key("key"),
+            token: 1,
+            id: 0,
+            expires: call.starts_with("expired"),
+        }
+    }
+
+    async fn schedule(
+        &mut self,
+        delay: Duration,
+        change: impl FnOnce(&mut NewTimer),
+    ) -> Option<Scheduled> {
         self.id += 1;
         let mut timer = timer(&self.name, self.id, delay);
         timer.expires_after = self.expires.then_some(Duration::from_secs(1));
@@ -80,7 +116,7 @@ impl<B: Bench> Cell<'_, B> {
         one(changed.expect("the store schedules"))
     }
 
-    async fn cancel(&self) -> Cancelled {
+    async fn cancel(&self) -> Option<Cancelled> {
         let changed = self.bench.store().cancel(vec![self.name.clone()]).await;
         one(changed.expect("the store cancels"))
     }
@@ -102,7 +138,7 @@ impl<B: Bench> Cell<'_, B> {
         own.is_some()
     }
 
-    async fn end(&self, ending: Ending) -> bool {
+    async fn end(&self, ending: Ending) -> Option<bool> {
         let ack = Ack {
             name: self.name.clone(),
             token: self.token,
@@ -112,97 +148,117 @@ impl<B: Bench> Cell<'_, B> {
         one(changed.expect("the store acknowledges"))
     }
 
+    async fn pause(&self, until: Option<Moment>) {
+        let paused = self.bench.store().pause(None, until).await;
+        paused.expect("the store pauses");
+    }
+
     /// Brings the row into a state.
     async fn reach(&mut self, state: &str) {
         match state {
-            "none" => return,
-            "free" => {
-                self.schedule(SOON, |_| ()).await;
-                return;
-            }
+            "none" => {}
+            "free" => drop(self.schedule(SOON, |_| ()).await),
             _ => {
                 self.schedule(Duration::ZERO, |_| ()).await;
                 assert!(self.claim().await);
             }
         }
         match state {
+            "none" | "free" | "claimed" => {}
+            "claimed, marked" => drop(self.cancel().await),
             "free, marked" => {
-                assert_eq!(self.cancel().await, Cancelled::Running);
-                assert!(self.end(Ending::GiveBack).await);
+                self.cancel().await;
+                self.end(Ending::GiveBack).await;
             }
-            "claimed" => {}
-            "claimed, marked" => assert_eq!(self.cancel().await, Cancelled::Running),
-            "claimed, next" => {
-                self.schedule(SOON, |_| ()).await;
-            }
+            "claimed, next" => drop(self.schedule(SOON, |_| ()).await),
             "claimed, replaced" => {
                 self.schedule(SOON, |_| ()).await;
                 let payload = self.id.to_string().into_bytes();
-                assert_eq!(self.cancel().await, Cancelled::Cancelled(payload));
+                let answer = self.cancel().await;
+                assert_eq!(answer, Some(Cancelled::Cancelled(payload)));
             }
-            "dead" => assert!(self.end(Ending::Dead("so it is".to_owned())).await),
+            "dead" => drop(self.end(Ending::Dead("so it is".to_owned())).await),
             state => panic!("an unknown state: {state}"),
         }
+        assert_eq!(self.state().await, state);
     }
 
     /// Makes a call, and returns the answer in the words of the table.
     async fn call(&mut self, call: &str) -> String {
-        let told = |answer: &dyn Debug| format!("{answer:?}");
-        let run = |runs| if runs { "run" } else { "-" }.to_owned();
-        let ended = |ended| if ended { "ended" } else { "fenced" }.to_owned();
         match call {
-            "schedule" => told(&self.schedule(SOON, |_| ()).await),
-            "keep" => told(&self.schedule(SOON, |timer| timer.keep = true).await),
+            "schedule" => told(self.schedule(SOON, |_| ()).await),
+            "keep" => told(self.schedule(SOON, |timer| timer.keep = true).await),
             "debounce" => {
                 let wait = Some(Duration::from_secs(60));
-                told(&self.schedule(SOON, |timer| timer.max_wait = wait).await)
+                told(self.schedule(SOON, |timer| timer.max_wait = wait).await)
             }
             "touch" => {
                 let moves = vec![(self.name.clone(), after(SOON))];
                 let changed = self.bench.store().touch(moves, false).await;
-                told(&one(changed.expect("the store moves")))
+                told(one(changed.expect("the store moves")))
             }
             "cancel" => match self.cancel().await {
-                Cancelled::Cancelled(_) => "Cancelled".to_owned(),
-                answer => told(&answer),
+                Some(Cancelled::Cancelled(_)) => "Cancelled".to_owned(),
+                answer => told(answer),
             },
-            "claim" => {
-                self.bench.pass(SOON).await;
-                run(self.claim().await)
-            }
-            "claim ran out" => {
-                self.bench.pass(LEASE).await;
-                run(self.take_over().await)
-            }
-            "expired, claim" => {
-                self.bench.pass(LATER).await;
-                run(self.claim().await)
-            }
-            "expired, ran out" => {
-                self.bench.pass(LATER).await;
-                run(self.take_over().await)
-            }
+            "claim" => self.claim_after(SOON).await,
+            "expired, claim" => self.claim_after(LATER).await,
+            "claim ran out" => self.take_over_after(LEASE).await,
+            "expired, ran out" => self.take_over_after(LATER).await,
             "paused, claim" => {
-                let until = Some(after(Duration::from_secs(3_600)));
-                let paused = self.bench.store().pause(None, until).await;
-                paused.expect("the store pauses");
-                self.bench.pass(LATER).await;
-                run(self.claim().await)
+                self.pause(Some(after(HOUR))).await;
+                self.claim_after(LATER).await
             }
-            "done" => ended(self.end(Ending::Done).await),
-            "retry" => ended(self.end(Ending::Retry(after(SOON))).await),
-            "again" => ended(
-                self.end(Ending::Again(after(SOON), b"again".to_vec()))
-                    .await,
-            ),
-            "death" => ended(self.end(Ending::Dead("so it is".to_owned())).await),
-            "given back" => ended(self.end(Ending::GiveBack).await),
-            "put back" => ended(self.end(Ending::PutBack(SOON)).await),
+            "resumed" => self.resume().await,
             "requeue" => {
                 let place = self.bench.store().requeue(self.id).await;
-                told(&place.expect("the store requeues").is_some())
+                place.expect("the store requeues").is_some().to_string()
             }
+            call => self.end_by(call).await,
+        }
+    }
+
+    async fn claim_after(&mut self, time: Duration) -> String {
+        self.bench.pass(time).await;
+        if self.claim().await { "run" } else { "-" }.to_owned()
+    }
+
+    async fn take_over_after(&mut self, time: Duration) -> String {
+        self.bench.pass(time).await;
+        if self.take_over().await { "run" } else { "-" }.to_owned()
+    }
+
+    /// Pauses, has a claim put the row off, and ends the pause.
+    async fn resume(&mut self) -> String {
+        self.pause(Some(after(HOUR))).await;
+        self.claim_after(LATER).await;
+        self.pause(None).await;
+        let step = self
+            .bench
+            .store()
+            .bulk(Bulk::Release(None), None, 100)
+            .await;
+        match step.expect("the store releases").count {
+            0 => "-".to_owned(),
+            1 => "released".to_owned(),
+            count => panic!("one row, and {count} are released"),
+        }
+    }
+
+    async fn end_by(&self, call: &str) -> String {
+        let ending = match call {
+            "done" => Ending::Done,
+            "retry" => Ending::Retry(after(SOON)),
+            "again" => Ending::Again(after(SOON), b"again".to_vec()),
+            "death" => Ending::Dead("so it is".to_owned()),
+            "given back" => Ending::GiveBack,
+            "put back" => Ending::PutBack(SOON),
             call => panic!("an unknown call: {call}"),
+        };
+        match self.end(ending).await {
+            Some(true) => "ended".to_owned(),
+            Some(false) => "fenced".to_owned(),
+            None => "locked".to_owned(),
         }
     }
 
@@ -218,43 +274,99 @@ impl<B: Bench> Cell<'_, B> {
     }
 }
 
-fn one<A>(changed: Changed<A>) -> A {
-    let answer = changed.answers.into_iter().next().flatten();
-    answer.expect("nobody has locked the row")
+fn one<A>(changed: Changed<A>) -> Option<A> {
+    changed.answers.into_iter().next().flatten()
 }
 
-/// Drives a store through each cell of the table.
-pub(crate) async fn table(bench: &impl Bench) {
+/// Returns the cells of the table: the state before, the call, and what comes of it.
+fn cells() -> Vec<[&'static str; 3]> {
+    let mut all = Vec::new();
     let mut calls = Vec::new();
-    let mut driven = 0;
     for line in include_str!("states.md").lines() {
         let Some(line) = line.strip_prefix("| ") else {
             continue;
         };
         let cells = line.trim_end_matches('|').split('|').map(str::trim);
         let cells: Vec<&str> = cells.collect();
-        if cells[0] == "state" {
-            calls = cells[1..].to_vec();
-            continue;
-        }
-        if calls == ["what it means"] {
-            continue;
-        }
-        for (call, wanted) in calls.iter().zip(&cells[1..]) {
-            bench.clear().await;
-            let mut cell = Cell {
-                bench,
-                name: Name::of_key("key"),
-                token: 1,
-                id: 0,
-                expires: call.starts_with("expired"),
-            };
-            cell.reach(cells[0]).await;
-            let answer = cell.call(call).await;
-            let found = format!("{}: {answer}", cell.state().await);
-            assert_eq!(found, *wanted, "{call} where the row is {}", cells[0]);
-            driven += 1;
+        match (cells[0], &calls[..]) {
+            ("state", _) => calls = cells[1..].to_vec(),
+            (_, ["what it means"]) => {}
+            (state, _) => {
+                assert_eq!(calls.len(), cells.len() - 1, "{line}");
+                let row = calls.iter().zip(&cells[1..]);
+                all.extend(row.map(|(call, wanted)| [state, *call, *wanted]));
+            }
         }
     }
-    assert_eq!(driven, 8 * (5 + 8 + 4));
+    assert_eq!(all.len(), 8 * (5 + 8 + 5));
+    all
+}
+
+/// Drives a store through each cell of the table.
+pub(crate) async fn table(bench: &impl Bench) {
+    for [state, call, wanted] in cells() {
+        bench.clear().await;
+        let mut cell = Cell::new(bench, call);
+        cell.reach(state).await;
+        let answer = cell.call(call).await;
+        let found = format!("{}: {answer}", cell.state().await);
+        assert_eq!(found, wanted, "{call} where the row is {state}");
+    }
+}
+
+/// Drives a store through the cells of the table in which the key has a row, while somebody has
+/// locked that row: nothing changes, and a batch says so.
+#[cfg(feature = "postgres")]
+pub(crate) async fn locked(bench: &impl Locks) {
+    let has_row = |cell: &[&str; 3]| !["none", "dead"].contains(&cell[0]);
+    for [state, call, _] in cells().into_iter().filter(has_row) {
+        bench.clear().await;
+        let mut cell = Cell::new(bench, call);
+        cell.reach(state).await;
+        bench.lock(&cell.name).await;
+        let answer = cell.call(call).await;
+        let after = cell.state().await;
+        bench.unlock().await;
+        let wanted = match call {
+            "claim" | "claim ran out" | "paused, claim" | "resumed" => "-",
+            "expired, claim" | "expired, ran out" => "-",
+            "requeue" => "false",
+            _ => "locked",
+        };
+        let found = (&*after, &*answer);
+        assert_eq!(found, (state, wanted), "{call} where the row is locked");
+    }
+}
+
+/// Has a store take over what has crashed together, in groups that get smaller with each crash.
+pub(crate) async fn groups(bench: &impl Bench) {
+    bench.clear().await;
+    let store = bench.store();
+    let timers = (0..25).map(|id| timer(&Name::of_key(&id.to_string()), id, Duration::ZERO));
+    let scheduled = store.schedule(timers.collect(), false).await;
+    scheduled.expect("the store schedules");
+    let claims = store.claim(everything(100)).await;
+    assert_eq!(claims.expect("the store claims").rows.len(), 25);
+    // How many crashes at most, and the limit; how many rows then, their crashes and attempts.
+    for (number, takeovers) in [
+        vec![(0, 20, 20, 1, 1), (0, 20, 5, 1, 1), (9, 20, 0, 0, 0)],
+        vec![(0, 20, 0, 0, 0), (1, 20, 2, 2, 1), (9, 11, 2, 2, 1)],
+        // Those with the fewest crashes come first: by now 21 with one, and 4 with two.
+        vec![(9, 300, 21, 2, 1), (9, 300, 3, 3, 1), (9, 300, 1, 3, 1)],
+        // A timer that has crashed alone begins another attempt.
+        vec![(9, 9_999, 21, 3, 1), (2, 9_999, 0, 0, 0), (3, 1, 1, 4, 2)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        bench.pass(LEASE).await;
+        for (most, limit, count, crashes, attempts) in takeovers {
+            let claims = store.take_over(most, limit, LEASE).await;
+            let claims = claims.expect("the store takes over");
+            assert_eq!(claims.rows.len(), count, "{number}: {most}, {limit}");
+            for row in claims.rows {
+                assert_eq!((row.crashes, row.attempts), (crashes, attempts), "{number}");
+            }
+        }
+    }
 }

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use tickwheel::Clock;
 use tokio::sync::watch;
 
-/// Where the store's clock begins: some day in 2025, as moments before 1970 have no name.
-const START: StoreTime = StoreTime::MIN;
-const START_AFTER: Duration = Duration::from_secs(1_750_000_000);
+/// So long after 1970 the store's clock begins: on some day in 2025, as earlier moments than 1970
+/// have no name.
+const START: Duration = Duration::from_secs(1_750_000_000);
 
 /// A store that lives as long as its last clone, of one namespace: for tests of handlers.
 ///
@@ -47,6 +47,10 @@ struct Shared {
 struct State {
     rows: BTreeMap<Name, Row>,
     pauses: BTreeMap<Option<String>, StoreTime>,
+    /// The greatest token of any claim. A clock that a test sets may stand still while a key's row
+    /// is claimed, ends, and is written and claimed anew: the clock alone gave that claim a token
+    /// that is no greater than the first one's, whose handler could end it.
+    greatest: i64,
 }
 
 impl Durable<Memory> {
@@ -75,7 +79,7 @@ impl Memory {
     pub fn time(&self) -> StoreTime {
         let now = self.shared.clock.now();
         let passed = now.saturating_duration_since(self.shared.origin);
-        START.plus(START_AFTER).plus(passed)
+        StoreTime::MIN.plus(START).plus(passed)
     }
 
     /// Returns how many timers there are, those in a handler's hands and dead ones included.
@@ -92,13 +96,21 @@ impl Memory {
         lock(&self.shared.state)
     }
 
+    /// Locks the store, and reads its clock. Read before the lock is there, the clock might show
+    /// less than a claim has looked up to, and a row were written behind that claim's back.
+    fn begin(&self) -> (MutexGuard<'_, State>, StoreTime) {
+        let state = self.lock();
+        let now = self.time();
+        (state, now)
+    }
+
     /// Does something under the lock.
     fn with<A>(
         &self,
         change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error>,
     ) -> Result<A, Error> {
-        let now = self.time();
-        change(&mut self.lock(), now)
+        let (mut state, now) = self.begin();
+        change(&mut state, now)
     }
 
     fn tell(&self, place: Option<Place>) {
@@ -126,7 +138,14 @@ impl Rows for State {
         Ok(self.rows.get(name).cloned())
     }
 
+    fn greatest(&self) -> i64 {
+        self.greatest
+    }
+
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
+        if let Some(Row::Claimed { token, .. }) = &row {
+            self.greatest = self.greatest.max(*token);
+        }
         match row {
             Some(row) => self.rows.insert(name.clone(), row),
             None => self.rows.remove(name),
@@ -266,8 +285,7 @@ impl Operations for Memory {
     }
 
     async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
-        let now = self.time();
-        let mut state = self.lock();
+        let (mut state, now) = self.begin();
         match until {
             Some(until) => state.pauses.insert(tag, until.due(now)),
             None => state.pauses.remove(&tag),
@@ -276,8 +294,7 @@ impl Operations for Memory {
     }
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        let now = self.time();
-        let mut state = self.lock();
+        let (mut state, now) = self.begin();
         state.pauses.retain(|_, until| *until > now);
         let pauses = state.pauses.iter().map(|(tag, until)| Paused {
             tag: tag.clone(),
@@ -294,7 +311,9 @@ impl Operations for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::conformance::{Bench, table};
+    use crate::store::Ending;
+    use crate::store::conformance::beside::beside_the_model;
+    use crate::store::conformance::{Bench, everything, groups, seeds, table, timer};
     use tickwheel::ManualClock;
 
     struct InMemory {
@@ -332,5 +351,46 @@ mod tests {
     #[tokio::test]
     async fn each_cell_of_the_table_holds() {
         table(&bench()).await;
+    }
+
+    #[tokio::test]
+    async fn what_has_crashed_is_taken_over_in_groups() {
+        groups(&bench()).await;
+    }
+
+    /// The model is compared with itself here: what matters is the ledger.
+    #[tokio::test]
+    async fn the_ledger_finds_nothing() {
+        let bench = bench();
+        for seed in seeds(200) {
+            beside_the_model(&bench, seed, 200).await;
+        }
+    }
+
+    /// A clock that a test sets may stand still.
+    #[tokio::test]
+    async fn tokens_rise_though_no_time_passes() {
+        let store = bench().store;
+        let mut last = 0;
+        for ending in [
+            Ending::GiveBack,
+            Ending::GiveBack,
+            Ending::Done,
+            Ending::Done,
+        ] {
+            let name = Name::of_key("key");
+            let timer = timer(&name, 1, Duration::ZERO);
+            store.schedule(vec![timer], false).await.unwrap();
+            let claims = store.claim(everything(1)).await.unwrap();
+            let token = claims.rows[0].token;
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            let ack = Ack {
+                name,
+                token,
+                ending,
+            };
+            store.acknowledge(vec![ack]).await.unwrap();
+        }
     }
 }

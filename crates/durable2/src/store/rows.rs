@@ -43,6 +43,9 @@ pub(super) type Visit<'a> = &'a mut dyn FnMut(&Name, &Row) -> Result<bool, Error
 pub(super) trait Rows: Sized {
     fn load(&self, name: &Name) -> Result<Option<Row>, Error>;
 
+    /// Returns a number that the tokens of a new row exceed.
+    fn greatest(&self) -> i64;
+
     /// Writes a row, or deletes it.
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error>;
 
@@ -100,7 +103,7 @@ pub(super) trait Rows: Sized {
                     let answer = row.schedule(&new, now);
                     (row, answer)
                 }
-                None => (Row::new(&new, now), Scheduled::New),
+                None => (Row::new(&new, rows.greatest(), now), Scheduled::New),
             };
             if answer == Scheduled::Kept {
                 return Ok((answer, None));

@@ -112,12 +112,11 @@ impl Timer {
 }
 
 impl Row {
-    /// Returns the row of a timer that is written where there was none.
-    pub(super) fn new(new: &NewTimer, now: StoreTime) -> Self {
-        Row::Free {
-            last: 0,
-            timer: Timer::new(new, None, now),
-        }
+    /// Returns the row of a timer that is written where there was none. Its tokens are greater than
+    /// `last`.
+    pub(super) fn new(new: &NewTimer, last: i64, now: StoreTime) -> Self {
+        let timer = Timer::new(new, None, now);
+        Row::Free { last, timer }
     }
 
     /// Writes a timer over the row.
@@ -131,18 +130,14 @@ impl Row {
                 *timer = Timer::new(new, timer.waits_until, now);
             }
             Row::Claimed { timer, then, .. } => {
-                let kept = match then {
-                    Then::Outcome => !timer.marked,
-                    Then::Next(_) => true,
-                    Then::Nothing => false,
+                let (stays, waits) = match then {
+                    Then::Outcome => (!timer.marked, None),
+                    Then::Next(next) => (true, next.waits_until),
+                    Then::Nothing => (false, None),
                 };
-                if new.keep && kept {
+                if new.keep && stays {
                     return Scheduled::Kept;
                 }
-                let waits = match then {
-                    Then::Next(next) => next.waits_until,
-                    Then::Outcome | Then::Nothing => None,
-                };
                 *then = Then::Next(Timer::new(new, waits, now));
             }
             Row::Dead { .. } => {} // Has a name of its own: no schedule comes here.
@@ -428,36 +423,29 @@ impl Row {
 
     /// Returns what lists say of the row, unless the timer is dead.
     pub(super) fn listed(&self, name: &Name) -> Option<Listed> {
-        let (timer, running) = match self {
-            Row::Free { timer, .. } => (timer, false),
-            Row::Claimed {
-                then: Then::Next(next),
-                ..
-            } => (next, true),
-            Row::Claimed { timer, .. } => (timer, true),
-            Row::Dead { .. } => return None,
-        };
-        // What was cancelled is shown to nobody.
-        let is_gone = matches!(
-            self,
-            Row::Claimed {
-                then: Then::Nothing,
-                ..
-            }
-        );
-        Some(Listed {
+        let listed = |timer: &Timer, running| Listed {
             id: timer.id,
             key: name.key().map(str::to_owned),
-            tag: timer.tag.clone().filter(|_| !is_gone),
-            payload: if is_gone {
-                Vec::new()
-            } else {
-                timer.payload.clone()
-            },
+            tag: timer.tag.clone(),
+            payload: timer.payload.clone(),
             at: timer.due,
             attempts: timer.attempts,
             running,
-        })
+        };
+        match self {
+            Row::Free { timer, .. } => Some(listed(timer, false)),
+            Row::Claimed { timer, then, .. } => Some(match then {
+                Then::Outcome => listed(timer, true),
+                Then::Next(next) => listed(next, true),
+                // What was cancelled is shown to nobody.
+                Then::Nothing => Listed {
+                    tag: None,
+                    payload: Vec::new(),
+                    ..listed(timer, true)
+                },
+            }),
+            Row::Dead { .. } => None,
+        }
     }
 
     /// Returns what lists say of a dead timer.

@@ -11,7 +11,7 @@ mod users;
 use self::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
 use crate::store::conformance::beside::beside_the_model;
-use crate::store::conformance::{Bench, table};
+use crate::store::conformance::{Bench, Locks, groups, locked, seeds, table};
 use crate::store::postgres::Postgres;
 use crate::store::{Name, NewTimer};
 use crate::sync::{Mutex, lock};
@@ -34,6 +34,8 @@ const CLOCK: &str = "CREATE TABLE public.clock AS SELECT 1750000000000000 AS now
 struct Set {
     server: Server,
     client: Client,
+    /// In whose transactions rows are locked.
+    locker: Client,
     postgres: Postgres,
     passed: Mutex<Duration>,
 }
@@ -50,9 +52,11 @@ impl Set {
         let postgres = open(&server, "node").await;
         let client = connect(&server.config()).await.unwrap();
         client.batch_execute(CLOCK).await.unwrap();
+        let locker = connect(&server.config()).await.unwrap();
         Set {
             server,
             client,
+            locker,
             postgres,
             passed: Mutex::default(),
         }
@@ -103,6 +107,19 @@ impl Bench for Set {
             (false, true, ..) => "free, marked",
             (false, false, ..) => "free",
         }
+    }
+}
+
+impl Locks for Set {
+    async fn lock(&self, name: &Name) {
+        self.locker.batch_execute("BEGIN").await.unwrap();
+        let sql = "SELECT FROM tickwheel2.timer WHERE name = $1 FOR UPDATE";
+        let rows = self.locker.query(sql, &[&name.0]).await.unwrap();
+        assert_eq!(rows.len(), 1);
+    }
+
+    async fn unlock(&self) {
+        self.locker.batch_execute("ROLLBACK").await.unwrap();
     }
 }
 
@@ -172,13 +189,16 @@ impl Draw {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_cell_of_the_table_holds() {
-    table(&Set::start().await).await;
+    let set = Set::start().await;
+    table(&set).await;
+    groups(&set).await;
+    locked(&set).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_store_does_what_the_plain_model_does() {
     let set = Set::start().await;
-    for seed in 1..=20 {
+    for seed in seeds(10) {
         beside_the_model(&set, seed, 150).await;
     }
 }

@@ -3,7 +3,7 @@
 use crate::durable::OpenStore;
 use crate::entry::{Cancelled, Entry, Error, Scheduled, Search};
 use crate::store::conformance::beside::beside_the_model;
-use crate::store::conformance::{Bench, table};
+use crate::store::conformance::{Bench, groups, table};
 use crate::store::rows::Rows;
 use crate::store::sqlite::rows::SCANS;
 use crate::store::sqlite::{Sqlite, SqliteFile, thread};
@@ -147,7 +147,9 @@ async fn open(path: &Path) -> Result<Sqlite, Error> {
 
 #[tokio::test]
 async fn each_cell_of_the_table_holds() {
-    table(&Bed::make().await).await;
+    let bed = Bed::make().await;
+    table(&bed).await;
+    groups(&bed).await;
 }
 
 #[tokio::test]
