@@ -14,7 +14,7 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.
     pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
-        let cancelled = self.steps(Some(tag), Bulk::Cancel(tag.to_owned())).await?;
+        let cancelled = self.steps(Bulk::Cancel(tag.to_owned())).await?;
         self.inner.node.count().cancelled += cancelled;
         Ok(cancelled)
     }
@@ -30,8 +30,7 @@ impl<S: Store> Durable<S> {
         // Each step reads the clock: a delay counts from this call.
         moment.at = moment.due(self.store().now().await?);
         moment.after = Duration::ZERO;
-        self.steps(Some(tag), Bulk::Touch(tag.to_owned(), moment))
-            .await
+        self.steps(Bulk::Touch(tag.to_owned(), moment)).await
     }
 
     /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
@@ -56,8 +55,7 @@ impl<S: Store> Durable<S> {
     /// As for [`cancel`](Self::cancel); some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
         let now = self.store().now().await?;
-        self.steps(tag, Bulk::Requeue(tag.map(str::to_owned), now))
-            .await
+        self.steps(Bulk::Requeue(tag.map(str::to_owned), now)).await
     }
 
     /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
@@ -67,8 +65,7 @@ impl<S: Store> Durable<S> {
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
         let now = self.store().now().await?;
-        self.steps(tag, Bulk::Delete(tag.map(str::to_owned), now))
-            .await
+        self.steps(Bulk::Delete(tag.map(str::to_owned), now)).await
     }
 
     /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
@@ -108,14 +105,14 @@ impl<S: Store> Durable<S> {
     async fn hold(&self, tag: Option<&str>, until: Option<Moment>) -> Result<u64, Error> {
         tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
-        let tag_owned = tag.map(str::to_owned);
-        self.store().pause(tag_owned.clone(), until).await?;
-        self.steps(tag, Bulk::Release(tag_owned)).await
+        let tag = tag.map(str::to_owned);
+        self.store().pause(tag.clone(), until).await?;
+        self.steps(Bulk::Release(tag)).await
     }
 
     /// Does it step by step, and all over again for rows that were locked.
-    async fn steps(&self, tag: Option<&str>, bulk: Bulk) -> Result<u64, Error> {
-        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
+    async fn steps(&self, bulk: Bulk) -> Result<u64, Error> {
+        bulk.tag().map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
         let node = &self.inner.node;
         let mut pauses = looks();

@@ -9,6 +9,7 @@ use crate::store::{Ack, Bulk, Changed, Claims, Ending, Name, NewTimer, Operation
 use crate::when::{Moment, StoreTime};
 use std::fmt::Debug;
 use std::time::Duration;
+use tickwheel::ManualClock;
 
 /// A store whose clock a test sets. The clock begins where [`Memory`]'s does, and each microsecond
 /// passes only by [`pass`](Self::pass).
@@ -43,7 +44,7 @@ const SOON: Duration = Duration::from_secs(10);
 const LATER: Duration = Duration::from_secs(20);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn after(delay: Duration) -> Moment {
+pub(crate) fn after(delay: Duration) -> Moment {
     Moment {
         after: delay,
         ..Moment::default()
@@ -54,6 +55,28 @@ fn after(delay: Duration) -> Moment {
 pub(crate) fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
     let wanted = std::env::var("TICKWHEEL_SEEDS").ok();
     1..=wanted.and_then(|it| it.parse().ok()).unwrap_or(count)
+}
+
+/// Numbers that look random, the same for each seed: those of a [`ManualClock`], of which nobody
+/// asks the time.
+pub(crate) struct Random(ManualClock);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Random(ManualClock::seeded(seed))
+    }
+
+    pub(crate) fn below(&self, end: u64) -> u64 {
+        self.0.random() % end
+    }
+
+    fn one_in(&self, end: u64) -> bool {
+        self.below(end) == 0
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_micros(self.below(8) * self.below(1_500_000))
+    }
 }
 
 pub(crate) fn timer(name: &Name, id: i64, delay: Duration) -> NewTimer {

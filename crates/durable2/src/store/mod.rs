@@ -4,7 +4,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 mod rows;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -190,6 +190,16 @@ pub(crate) enum Bulk {
     Requeue(Option<String>, StoreTime),
     /// Dead timers, all or of a tag, that died no later than then are deleted.
     Delete(Option<String>, StoreTime),
+}
+
+impl Bulk {
+    /// Returns the tag of the timers, unless the change is for all.
+    pub(crate) fn tag(&self) -> Option<&str> {
+        match self {
+            Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Some(tag),
+            Bulk::Release(tag) | Bulk::Requeue(tag, _) | Bulk::Delete(tag, _) => tag.as_deref(),
+        }
+    }
 }
 
 /// What became of a step.

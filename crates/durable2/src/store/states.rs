@@ -387,20 +387,18 @@ pub(super) enum TakenOver {
 impl Bulk {
     /// Returns whether the change is for this row.
     pub(super) fn is_for(&self, row: &Row) -> bool {
-        match (self, row) {
-            (Bulk::Cancel(tag) | Bulk::Touch(tag, _), row) => row
-                .waiting()
-                .is_some_and(|timer| timer.tag.as_ref() == Some(tag)),
-            (Bulk::Release(tag), Row::Free { timer, .. }) => {
-                let fits = tag.is_none() || timer.tag == *tag;
-                fits && timer.held_from.is_some()
+        let timer = match (self, row) {
+            (Bulk::Cancel(_) | Bulk::Touch(..), row) => row.waiting(),
+            (Bulk::Release(_), Row::Free { timer, .. }) => {
+                Some(timer).filter(|timer| timer.held_from.is_some())
             }
-            (
-                Bulk::Requeue(tag, latest) | Bulk::Delete(tag, latest),
-                Row::Dead { timer, died, .. },
-            ) => (tag.is_none() || timer.tag == *tag) && died <= latest,
-            _ => false,
-        }
+            (Bulk::Requeue(_, latest) | Bulk::Delete(_, latest), Row::Dead { timer, died, .. }) => {
+                Some(timer).filter(|_| died <= latest)
+            }
+            _ => None,
+        };
+        let fits = |timer: &Timer| self.tag().is_none() || timer.tag.as_deref() == self.tag();
+        timer.is_some_and(fits)
     }
 }
 

@@ -4,6 +4,7 @@ use super::faulty::{Fault, Faulty};
 use super::{Rig, seconds};
 use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Cancelled, Due, Entry, Error, Outcome, Touched};
+use crate::store::conformance::Random;
 use crate::sync::{Mutex, lock};
 use crate::when::{StoreTime, When};
 use std::collections::HashMap;
@@ -13,18 +14,6 @@ use std::time::Duration;
 use tickwheel::Timer;
 
 const LEASE: Duration = Duration::from_secs(2);
-
-/// Random enough, and the same for a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % most
-    }
-}
 
 /// What is known of a schedule, by its payload.
 struct Known {
@@ -97,7 +86,7 @@ impl Drop for Running {
 
 struct Fleet {
     rig: Rig,
-    dice: Dice,
+    random: Random,
     ledger: Arc<Mutex<Ledger>>,
     stores: Vec<Faulty>,
     nodes: Vec<Durable<Faulty>>,
@@ -150,13 +139,13 @@ impl Fleet {
     /// Lets calls of this node and its tasks fail, one of so many.
     fn fail(&mut self, one_of: u64) {
         for store in &self.stores {
-            let mut dice = Dice(self.dice.below(u64::MAX >> 12) + 1);
+            let random = Random::new(self.random.below(u64::MAX));
             *lock(&store.draw) = (one_of > 0).then(|| {
                 Box::new(move |_: &'static str| {
-                    let late = Fault::Late(Duration::from_millis(dice.below(1_500)));
-                    (dice.below(one_of) == 0).then(|| {
+                    let late = Fault::Late(Duration::from_millis(random.below(1_500)));
+                    (random.below(one_of) == 0).then(|| {
                         let kinds = [Fault::Unreachable, Fault::Lost, Fault::LostAnswer, late];
-                        kinds[dice.below(4) as usize]
+                        kinds[random.below(4) as usize]
                     })
                 }) as _
             });
@@ -164,12 +153,12 @@ impl Fleet {
     }
 
     async fn act(&mut self) {
-        let key = format!("{}", self.dice.below(12));
-        let node = self.nodes[self.dice.below(3) as usize].clone();
+        let key = format!("{}", self.random.below(12));
+        let node = self.nodes[self.random.below(3) as usize].clone();
         let now = self.rig.memory.time();
-        match self.dice.below(10) {
+        match self.random.below(10) {
             0..6 => {
-                let delay = Duration::from_millis(self.dice.below(4_000));
+                let delay = Duration::from_millis(self.random.below(4_000));
                 let number = self.next;
                 self.next += 1;
                 let known = Known {
@@ -215,7 +204,7 @@ impl Fleet {
                 }
             }
             _ => {
-                let delay = Duration::from_millis(self.dice.below(2_000));
+                let delay = Duration::from_millis(self.random.below(2_000));
                 for known in lock(&self.ledger).known.values_mut() {
                     if known.key == key {
                         known.due = known.due.min(now.plus(delay));
@@ -248,7 +237,7 @@ async fn nothing_is_lost_early_or_twice_at_once_whatever_fails() {
         let rig = Rig::new();
         let stores = vec![rig.store(), rig.store(), rig.store()];
         let mut fleet = Fleet {
-            dice: Dice(seed << 32 | 0x1234_5678),
+            random: Random::new(seed),
             ledger: Arc::default(),
             nodes: Vec::new(),
             next: 0,
@@ -262,15 +251,15 @@ async fn nothing_is_lost_early_or_twice_at_once_whatever_fails() {
         }
         for round in 0..300 {
             if round % 40 == 0 {
-                let one_of = [0, 20, 6][fleet.dice.below(3) as usize];
+                let one_of = [0, 20, 6][fleet.random.below(3) as usize];
                 fleet.fail(one_of);
             }
             fleet.act().await;
-            if fleet.dice.below(25) == 0 {
-                let index = fleet.dice.below(3) as usize;
+            if fleet.random.below(25) == 0 {
+                let index = fleet.random.below(3) as usize;
                 fleet.start(index).await;
             }
-            let pause = fleet.dice.below(400);
+            let pause = fleet.random.below(400);
             fleet.rig.pass(Duration::from_millis(pause)).await;
         }
         fleet.fail(0);

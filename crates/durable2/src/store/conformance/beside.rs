@@ -1,7 +1,7 @@
 //! Random calls to a store, beside the plain model and a ledger.
 
 use super::ledger::Ledger;
-use super::{Bench, LEASE, after, everything};
+use super::{Bench, LEASE, Random, after, everything};
 use crate::entry::{Error, Scheduled, Search, Touched};
 use crate::store::memory::Memory;
 use crate::store::{
@@ -11,27 +11,6 @@ use crate::when::{Moment, StoreTime};
 use std::fmt::Debug;
 use std::time::Duration;
 use tickwheel::ManualClock;
-
-/// Numbers that look random, the same for each seed: SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-
-    fn one_in(&mut self, end: u64) -> bool {
-        self.below(end) == 0
-    }
-
-    fn delay(&mut self) -> Duration {
-        Duration::from_micros(self.below(8) * self.below(1_500_000))
-    }
-}
 
 /// A store and the model, side by side.
 struct Pair<'a, B> {
@@ -486,7 +465,7 @@ pub(crate) async fn beside_the_model(bench: &impl Bench, seed: u64, steps: usize
         model,
         clock,
         ledger: Ledger::default(),
-        random: Random(seed),
+        random: Random::new(seed),
         cursors: [Place::before(StoreTime::MIN); 2],
         claimed: Vec::new(),
         ids: 0,

@@ -98,20 +98,18 @@ pub(super) async fn step(
     after: Option<Name>,
     limit: u32,
 ) -> Result<Step, Error> {
-    let dead = |tag: &Option<String>| match tag {
-        Some(_) => DEAD_TAGGED,
-        None => DEAD,
-    };
+    let tag = bulk.tag();
+    let dead = tag.map_or(DEAD, |_| DEAD_TAGGED);
     let until = |latest: &StoreTime| Moment {
         at: *latest,
         ..Moment::default()
     };
-    let (sql, tag, moment) = match bulk {
-        Bulk::Cancel(tag) => (statement(TAGGED, CANCEL), Some(tag), Moment::default()),
-        Bulk::Touch(tag, moment) => (statement(TAGGED, TOUCH), Some(tag), *moment),
-        Bulk::Release(tag) => (statement(HELD, RELEASE), tag.as_ref(), Moment::default()),
-        Bulk::Requeue(tag, latest) => (statement(dead(tag), REQUEUE), tag.as_ref(), until(latest)),
-        Bulk::Delete(tag, latest) => (statement(dead(tag), DELETE), tag.as_ref(), until(latest)),
+    let (sql, moment) = match bulk {
+        Bulk::Cancel(_) => (statement(TAGGED, CANCEL), Moment::default()),
+        Bulk::Touch(_, moment) => (statement(TAGGED, TOUCH), *moment),
+        Bulk::Release(_) => (statement(HELD, RELEASE), Moment::default()),
+        Bulk::Requeue(_, latest) => (statement(dead, REQUEUE), until(latest)),
+        Bulk::Delete(_, latest) => (statement(dead, DELETE), until(latest)),
     };
     let after = after.map_or(String::new(), |after| after.0);
     let first = match bulk {
@@ -121,7 +119,7 @@ pub(super) async fn step(
     };
     let params: [&dyn Param; 8] = [
         &space,
-        &tag.map(String::as_str),
+        &tag,
         &first,
         &i64::from(limit),
         &moment.at.as_micros(),

@@ -248,6 +248,18 @@ fn read(rows: &[Row]) -> Result<Claims, Error> {
     })
 }
 
+/// The answers of claims that are another's by now, or whose rows have ended.
+macro_rules! fenced {
+    () => {
+        concat!(
+            "UNION ALL SELECT n, NULL, NULL, false FROM own WHERE claim <> token
+    UNION ALL SELECT n, NULL, NULL, false FROM own o WHERE claim IS NULL AND ",
+            there!(),
+            " IS NULL"
+        )
+    };
+}
+
 const RENEW: &str = concat!(
     "WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now),
     input AS MATERIALIZED (
@@ -260,10 +272,8 @@ const RENEW: &str = concat!(
         WHERE t.space = $1 AND t.name = o.name AND o.claim = o.token RETURNING o.n)
     SELECT 0::bigint, now, NULL::bigint, NULL::boolean FROM c
     UNION ALL SELECT n, NULL, NULL, true FROM renewed
-    UNION ALL SELECT n, NULL, NULL, false FROM own WHERE claim <> token
-    UNION ALL SELECT n, NULL, NULL, false FROM own o WHERE claim IS NULL AND ",
-    there!(),
-    " IS NULL"
+    ",
+    fenced!()
 );
 
 /// Renews claims.
@@ -336,10 +346,8 @@ const ACKNOWLEDGE: &str = concat!(
     SELECT 0::bigint, now, NULL::bigint, NULL::boolean FROM c
     UNION ALL SELECT n, NULL, NULL, true FROM gone
     UNION ALL SELECT n, due, id, true FROM kept
-    UNION ALL SELECT n, NULL, NULL, false FROM own WHERE claim <> token
-    UNION ALL SELECT n, NULL, NULL, false FROM own o WHERE claim IS NULL AND ",
-    there!(),
-    " IS NULL"
+    ",
+    fenced!()
 );
 
 /// Ends claims.

@@ -10,12 +10,12 @@ mod users;
 
 use self::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
+use crate::store::Name;
 use crate::store::conformance::beside::beside_the_model;
 use crate::store::conformance::{Bench, Locks, groups, locked, seeds, table};
 use crate::store::postgres::Postgres;
-use crate::store::{Name, NewTimer};
 use crate::sync::{Mutex, lock};
-use crate::when::{Moment, StoreTime, micros};
+use crate::when::micros;
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -120,70 +120,6 @@ impl Locks for Set {
 
     async fn unlock(&self) {
         self.locker.batch_execute("ROLLBACK").await.unwrap();
-    }
-}
-
-/// Draws numbers.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % most
-    }
-
-    fn tag(&mut self) -> Option<String> {
-        ["a", "b", ""]
-            .get(self.below(4) as usize)
-            .map(|tag| (*tag).to_owned())
-    }
-
-    fn name(&mut self) -> Name {
-        Name::of_key(["1", "2", "3", ""][self.below(4) as usize])
-    }
-
-    fn moment(&mut self, now: StoreTime) -> Moment {
-        let after = Duration::from_millis(self.below(4) * 500);
-        match self.below(3) {
-            0 => Moment {
-                at: StoreTime::MIN,
-                after,
-                planned: None,
-            },
-            1 => Moment {
-                at: now.minus(after),
-                after: Duration::ZERO,
-                planned: Some(now.minus(after)),
-            },
-            _ => Moment {
-                at: now.plus(after),
-                after: Duration::ZERO,
-                planned: Some(now.plus(after / 2)),
-            },
-        }
-    }
-
-    fn timer(&mut self, now: StoreTime) -> NewTimer {
-        let id = self.below(1 << 40) as i64;
-        let name = match self.below(6) {
-            0 => Name::unkeyed(id),
-            _ => self.name(),
-        };
-        let limit = |draw: &mut Draw| {
-            (draw.below(4) == 0).then(|| Duration::from_millis(draw.below(4) * 400))
-        };
-        NewTimer {
-            name,
-            id,
-            when: self.moment(now),
-            max_wait: limit(self),
-            expires_after: limit(self),
-            tag: self.tag(),
-            payload: vec![b'p', self.below(256) as u8],
-            keep: self.below(4) == 0,
-        }
     }
 }
 

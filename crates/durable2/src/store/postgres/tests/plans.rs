@@ -1,8 +1,9 @@
 //! Each statement takes one index, whatever the server believes of the table.
 
+use super::open;
 use super::server::{Server, connect};
-use super::{Draw, open};
 use crate::entry::{Error, Search};
+use crate::store::conformance::{after, timer};
 use crate::store::postgres::link::{Ask, Param};
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::{bulk, claims, lists, look, timers};
@@ -64,14 +65,13 @@ async fn ask_all(at: &Explained<'_>) -> Vec<Asked> {
 }
 
 async fn ask_by_names(at: &Explained<'_>) -> Vec<Asked> {
-    let mut draw = Draw(7);
     let now = StoreTime::from_micros(1_750_000_000_000_000);
     let names: Vec<Name> = (0..1_000).map(|n| Name::of_key(&n.to_string())).collect();
     let timers: Vec<NewTimer> = names
         .iter()
         .map(|name| NewTimer {
-            name: name.clone(),
-            ..draw.timer(now)
+            tag: Some("a".to_owned()),
+            ..timer(name, 1, Duration::ZERO)
         })
         .collect();
     let mut asked: Vec<Asked> = Vec::new();
@@ -82,7 +82,7 @@ async fn ask_by_names(at: &Explained<'_>) -> Vec<Asked> {
     asked.push(("cancel", KEY));
     let moves: Vec<_> = names
         .iter()
-        .map(|name| (name.clone(), draw.moment(now)))
+        .map(|name| (name.clone(), after(Duration::ZERO)))
         .collect();
     drop(timers::touch(at, "n", &moves, true).await);
     asked.push(("touch", KEY));

@@ -1,11 +1,12 @@
 //! What users of PostgreSQL call: a node, transactions of their own, SQL, and the schema.
 
-use super::Draw;
+use super::open;
 use super::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
 use crate::entry::{Cancelled, Due, Entry, Error, Outcome, Scheduled, Touched};
+use crate::store::conformance::timer;
 use crate::store::postgres::{Postgres, VERSION, migration};
-use crate::store::{Name, Operations, Place, Renewal, Want};
+use crate::store::{Name, NewTimer, Operations, Place, Renewal, Want};
 use crate::when::StoreTime;
 use std::time::Duration;
 use tickwheel::Timer;
@@ -136,11 +137,7 @@ async fn sql_does_what_the_node_does() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    let store = Durable::postgres(server.config())
-        .store
-        .open()
-        .await
-        .unwrap();
+    let store = open(&server, "node").await;
     let mut other = connect(&server.config()).await.unwrap();
     let below = || async { Place::before(store.now().await.unwrap()) };
     let look = async || store.look(below().await).await.unwrap();
@@ -187,20 +184,11 @@ async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_changes_no_index() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    let store = Durable::postgres(server.config())
-        .store
-        .open()
-        .await
-        .unwrap();
+    let store = open(&server, "node").await;
     let client = connect(&server.config()).await.unwrap();
-    let mut draw = Draw(5);
-    let timers = (0..100).map(|n| crate::store::NewTimer {
-        name: Name::of_key(&n.to_string()),
-        when: crate::when::Moment::default(),
-        max_wait: None,
-        expires_after: None,
-        keep: false,
-        ..draw.timer(StoreTime::MIN)
+    let timers = (0..100).map(|n| NewTimer {
+        tag: Some("a".to_owned()),
+        ..timer(&Name::of_key(&n.to_string()), n, Duration::ZERO)
     });
     store.schedule(timers.collect(), false).await.unwrap();
     let want = Want {
