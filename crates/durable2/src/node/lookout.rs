@@ -27,8 +27,9 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
             Err(error) => node.failed(&error, "a look failed"),
         }
         let took = node.timer.now().saturating_duration_since(asked);
-        // One slow look alone, as at a failover, must not blind the node for a minute.
-        let pause = took.min(former) * PART;
+        // One slow look alone, as at a failover, must not blind the node; nor must many for longer
+        // than a lease, which is what timers of the dead wait for anyway.
+        let pause = (took.min(former) * PART).min(node.options.lease);
         former = took;
         if !node.pause(pause.max(EVERY)).await {
             return;

@@ -346,16 +346,27 @@ fn is_of_no_use(code: &SqlState) -> bool {
 /// The class of errors that lie in the connection.
 const CONNECTION: &str = "08";
 
-/// The class of errors that lie in what a statement was given.
-const DATA: &str = "22";
-
 /// Translates an error. The server says when it did not do something; silence may mean either.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
-    match error.code() {
-        Some(code) if code.code().starts_with(DATA) => Error::Refused(Arc::new(error)),
-        Some(_) => Error::unavailable(error),
-        None => Error::uncertain(error),
+    let Some(code) = error.code() else {
+        return Error::uncertain(error);
+    };
+    match is_passing(code) {
+        true => Error::unavailable(error),
+        false => Error::Refused(Arc::new(error)),
     }
+}
+
+/// Returns whether an error lies in the connection, the server or its tables, whatever a statement
+/// was given: it will do once somebody has mended them. All others are refusals of what the
+/// statement was given, those of a check, an index or a trigger of the operator's too: a batch falls
+/// apart until the one timer is found.
+fn is_passing(code: &SqlState) -> bool {
+    let classes = [
+        CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0",
+        "XX",
+    ];
+    classes.iter().any(|class| code.code().starts_with(class))
 }
 
 /// Returns the only row of an answer.

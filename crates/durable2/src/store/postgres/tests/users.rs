@@ -100,6 +100,53 @@ async fn an_effect_and_its_acknowledgement_are_one() {
     assert_eq!(again.code().unwrap().code(), "TW001");
 }
 
+/// An operator's trigger, check or index refuses some deaths: more than there are places.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deaths_that_the_database_refuses_hold_nobody_up() {
+    let refusals = [
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$BEGIN RAISE 'no deaths here'; END$$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON tickwheel2.timer FOR EACH ROW
+            WHEN (NEW.died IS NOT NULL) EXECUTE FUNCTION refuse()",
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+            $$BEGIN RAISE 'no deaths here' USING ERRCODE = 'MY001'; END$$;
+        CREATE TRIGGER refuse BEFORE UPDATE ON tickwheel2.timer FOR EACH ROW
+            WHEN (NEW.died IS NOT NULL) EXECUTE FUNCTION refuse()",
+        "ALTER TABLE tickwheel2.timer ADD CHECK (died IS NULL)",
+        "CREATE INDEX ON tickwheel2.timer ((1 / (died IS NULL)::int))",
+    ];
+    for refusal in refusals {
+        let server = Server::start(&["fsync=off"]).unwrap();
+        let timer = Timer::builder().start().unwrap();
+        let (sender, mut fired) = unbounded_channel();
+        let handler = move |due: Due| {
+            let dies = due.tag.is_some();
+            if !dies {
+                let _ = sender.send(due);
+            }
+            async move {
+                match dies {
+                    true => Outcome::Dead("it must".to_owned()),
+                    false => Outcome::Done,
+                }
+            }
+        };
+        let node = Durable::postgres(server.config()).max_in_flight(20);
+        let node = node.start(&timer, handler).await.unwrap();
+        let client = connect(&server.config()).await.unwrap();
+        client.batch_execute(refusal).await.unwrap();
+        let dying = (0..60).map(|_| Entry::unkeyed(SOON, "x").tag("dies"));
+        let living = (0..300).map(|_| Entry::unkeyed(SOON, "x"));
+        node.schedule_many(dying.chain(living).collect())
+            .await
+            .unwrap();
+        for _ in 0..300 {
+            next(&mut fired).await;
+        }
+        drop(node);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sql_does_what_the_node_does() {
     let server = Server::start(&["fsync=off"]).unwrap();
