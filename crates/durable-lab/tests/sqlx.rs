@@ -10,7 +10,8 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Due, Durable, OpenStore, Outcome};
+use tickwheel_durable::store::postgres::migration;
+use tickwheel_durable::{Due, Durable, Outcome};
 use tokio_postgres::config::Host;
 
 const NAMESPACE: &str = "sqlx";
@@ -26,12 +27,10 @@ async fn pay(pool: &PgPool, due: &Due, dies: &str) -> Result<(), sqlx::Error> {
         }
     };
     let mut transaction = pool.begin().await?;
-    sqlx::query("SELECT tickwheel.ack($1, $2, $3, $4, $5)")
+    sqlx::query("SELECT tickwheel.ack($1, $2, $3)")
         .bind(NAMESPACE)
-        .bind(due.token.partition as i32)
-        .bind(due.at.as_micros())
-        .bind(due.id)
-        .bind(due.token.epoch)
+        .bind(&due.name)
+        .bind(due.token)
         .execute(&mut *transaction)
         .await?;
     dies("effect");
@@ -89,12 +88,8 @@ async fn an_effect_by_sqlx_happens_once() -> Result<(), Box<dyn Error>> {
     sqlx::query("CREATE TABLE paid (key text)")
         .execute(&pool)
         .await?;
-    let store = Durable::postgres(config)
-        .namespace(NAMESPACE)
-        .store()
-        .open()
-        .await?;
-    drop(store);
+    let tables = migration("tickwheel", 0)?;
+    sqlx::raw_sql(&tables).execute(&pool).await?;
     for dies in ["effect", "commit", "answer"] {
         sqlx::query("SELECT tickwheel.schedule($1, $2, now(), '')")
             .bind(NAMESPACE)

@@ -78,16 +78,13 @@ async fn run<O: OpenStore>(
     for number in 0..count {
         nodes.push(start(store().lease(LEASE), number, &timer, &sender).await?);
     }
-    while nodes.iter().any(|node| node.stats().slots == 0) {
-        tokio::time::sleep(Duration::from_millis(10)).await; // They share what there is.
-    }
     let begun = Instant::now();
     let when = |n| FIRST + RATE * n as u32;
     let entries = (0..TIMERS).map(|n| Entry::keyed(format!("order {n}"), when(n), "not paid"));
     nodes[0].schedule_many(entries.collect()).await?;
     tokio::time::sleep_until((begun + DEATH).into()).await;
     drop(nodes.pop()); // Without `drain` it stops at once, and says nobody so.
-    println!("after {DEATH:?} node {count} dies; its lease lasts for {LEASE:?}");
+    println!("after {DEATH:?} node {count} dies; its claims last for {LEASE:?}");
     if nodes.is_empty() {
         tokio::time::sleep_until((begun + NEXT).into()).await;
         nodes.push(start(store().lease(LEASE), count, &timer, &sender).await?);

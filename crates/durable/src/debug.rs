@@ -1,7 +1,7 @@
 //! How `Debug` shows timers: their payloads as text, and moments as dates.
 
 use crate::entry::{DeadTimer, Due, Listed, Pending};
-use crate::store::StoreTime;
+use crate::when::StoreTime;
 use std::fmt;
 
 /// How much of a payload is shown.
@@ -45,18 +45,23 @@ const DAY: i64 = 86_400_000_000;
 impl fmt::Debug for StoreTime {
     /// Shows the moment as `2026-11-27 15:30:00.000000`, in UTC.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (days, micros) = (self.as_micros() / DAY, self.as_micros() % DAY);
+        let micros = self.as_micros() % DAY;
         // Years are counted from a first of March, so that a leap day is the last of its year; and
         // in cycles of 400 years, which have equally many days.
-        let days = days + 719_468;
-        let (cycle, day) = (days / 146_097, days % 146_097);
+        let days = self.as_micros() / DAY + 719_468;
+        let cycle = days / 146_097;
+        let day = days % 146_097;
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
         let day = day - (365 * year + year / 4 - year / 100);
         let month = (5 * day + 2) / 153;
         let day = day - (153 * month + 2) / 5 + 1;
-        let (year, month) = (400 * cycle + year + month / 10, (month + 2) % 12 + 1);
-        let (seconds, micros) = (micros / 1_000_000, micros % 1_000_000);
-        let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
+        let year = 400 * cycle + year + month / 10;
+        let month = (month + 2) % 12 + 1;
+        let seconds = micros / 1_000_000;
+        let second = seconds % 60;
+        let minute = seconds / 60 % 60;
+        let hour = seconds / 3_600;
+        let micros = micros % 1_000_000;
         write!(
             f,
             "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}"
@@ -67,20 +72,19 @@ impl fmt::Debug for StoreTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Place;
 
     #[test]
     fn a_listed_timer_can_be_read() {
-        let place = Place {
-            due: StoreTime::from_micros(1_795_793_400_000_007),
-            slot: 1,
+        let listed = Listed {
             id: 7,
+            key: Some("a".to_owned()),
+            tag: None,
+            payload: [b"not \"paid\"\n", &[b'x'; 100][..]].concat(),
+            at: StoreTime::from_micros(1_795_793_400_000_007),
+            attempts: 0,
+            running: false,
         };
-        let (key, payload) = (
-            Some("a".to_owned()),
-            [b"not \"paid\"\n", &[b'x'; 100][..]].concat(),
-        );
-        let shown = format!("{:?}", Listed::new(place, key, None, payload, (0, false)));
+        let shown = format!("{listed:?}");
         assert!(shown.contains("at: 2026-11-27 15:30:00.000007,"), "{shown}");
         assert!(shown.contains(r#"payload: b"not \"paid\"\nxxx"#), "{shown}");
         assert!(shown.contains("x\" and 47 bytes"), "{shown}");

@@ -1,12 +1,13 @@
 //! Entries, outcomes, answers and errors.
 
 use crate::node::deadline::Deadline;
-use crate::node::draw;
-use crate::store::{NewRow, Place, StoreTime};
+use crate::node::keeper::Lease;
+use crate::store::{Name, NewTimer, Place};
+use crate::when::{StoreTime, When, draw};
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -14,57 +15,6 @@ use std::time::{Duration, SystemTime};
 const LONGEST_NAME: usize = 512;
 /// The longest payload, in bytes.
 const LONGEST_PAYLOAD: usize = 1 << 20;
-
-/// When a timer is due, by the store's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
-    /// At this moment. A moment in the past is due now.
-    At(SystemTime),
-    /// This long after the call, at most until the year 5138.
-    After(Duration),
-    /// At a random time between this moment and so much later, which spreads timers that are due
-    /// together. [`Due::planned`] is the moment itself.
-    Spread(SystemTime, Duration),
-}
-
-impl From<SystemTime> for When {
-    fn from(time: SystemTime) -> Self {
-        When::At(time)
-    }
-}
-
-impl From<Duration> for When {
-    fn from(delay: Duration) -> Self {
-        When::After(delay)
-    }
-}
-
-impl When {
-    /// Resolves the moment, given bounds of the store's clock. A moment in the past becomes the
-    /// present, and moments that pauses use are avoided.
-    pub(crate) fn resolve(self, now: RangeInclusive<StoreTime>) -> StoreTime {
-        let due = match self {
-            When::At(time) => StoreTime::from(time).max(*now.start()),
-            When::After(delay) => now.end().plus(delay),
-            When::Spread(time, by) => {
-                let micros = u64::try_from(by.as_micros())
-                    .unwrap_or(u64::MAX)
-                    .saturating_add(1);
-                let later = Duration::from_micros(draw() as u64 % micros);
-                StoreTime::from(time).plus(later).max(*now.start())
-            }
-        };
-        due.unmarked()
-    }
-
-    /// Returns the intended moment, if the timer is due at another.
-    pub(crate) fn planned(self, due: StoreTime) -> Option<StoreTime> {
-        match self {
-            When::At(time) | When::Spread(time, _) => Some(time.into()).filter(|it| *it != due),
-            When::After(_) => None,
-        }
-    }
-}
 
 /// A timer to be scheduled.
 ///
@@ -86,6 +36,7 @@ pub struct Entry {
     pub(crate) payload: Vec<u8>,
     keep: bool,
     max_wait: Option<Duration>,
+    expires_after: Option<Duration>,
 }
 
 impl Entry {
@@ -104,14 +55,14 @@ impl Entry {
 
     /// Returns an entry without a key: cheaper, but only its [tag](Self::tag) can cancel the timer.
     pub fn unkeyed(when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
-        let (when, payload) = (when.into(), payload.into());
         Entry {
             key: None,
             tag: None,
-            when,
-            payload,
+            when: when.into(),
+            payload: payload.into(),
             keep: false,
             max_wait: None,
+            expires_after: None,
         }
     }
 
@@ -149,33 +100,39 @@ impl Entry {
         self
     }
 
-    /// Returns the row, given bounds of the store's clock.
-    pub(crate) fn row(self, slot: u32, id: i64, now: RangeInclusive<StoreTime>) -> NewRow {
-        let until = self
-            .max_wait
-            .map(|wait| When::After(wait).resolve(now.clone()));
-        let due = self.when.resolve(now).min(until.unwrap_or(StoreTime::MAX));
-        let planned = self.when.planned(due).filter(|_| until.is_none());
-        let place = Place { due, slot, id };
-        let Entry {
-            key,
-            tag,
-            payload,
-            keep,
-            ..
-        } = self;
-        NewRow {
-            place,
-            key,
-            tag,
-            payload,
-            keep,
-            until,
-            planned,
-        }
+    /// Ends the timer unrun if no handler has begun with it so long after its
+    /// [planned](Due::planned) time, by the store's clock: after an outage nobody wants yesterday's
+    /// reminders. A run that has begun goes on. Retries do not renew the time;
+    /// [`touch`](crate::Durable::touch) and [`Outcome::Again`] do.
+    ///
+    /// The end takes no place among those in flight, and is counted in
+    /// [`Stats::expired`](crate::Stats::expired).
+    pub fn expires_after(mut self, delay: Duration) -> Self {
+        self.expires_after = Some(delay);
+        self
     }
 
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Returns what the store is told, once the entry was checked.
+    pub(crate) fn timer(self) -> Result<NewTimer, Error> {
+        self.check()?;
+        let id = draw();
+        let name = match &self.key {
+            Some(key) => Name::of_key(key),
+            None => Name::unkeyed(id),
+        };
+        Ok(NewTimer {
+            name,
+            id,
+            when: self.when.into(),
+            max_wait: self.max_wait,
+            expires_after: self.expires_after,
+            tag: self.tag,
+            payload: self.payload,
+            keep: self.keep,
+        })
+    }
+
+    fn check(&self) -> Result<(), Error> {
         let names = self.key.iter().map(|key| ("key", key));
         let mut names = names.chain(self.tag.iter().map(|tag| ("tag", tag)));
         names.try_for_each(|(what, name)| check_name(what, name))?;
@@ -194,10 +151,8 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
 /// Returns the error for a name, with its first 40 characters and the rule.
 pub(crate) fn bad_name(what: &str, name: &str, rule: &str) -> Error {
     let begin: String = name.chars().take(40).collect();
-    let (more, bytes) = (
-        if begin.len() < name.len() { "..." } else { "" },
-        name.len(),
-    );
+    let bytes = name.len();
+    let more = if begin.len() < bytes { "..." } else { "" };
     Error::BadName(format!(
         "the {what} {begin:?}{more} of {bytes} bytes: a {what} has {rule}"
     ))
@@ -208,18 +163,6 @@ pub(crate) fn check_payload(payload: &[u8]) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Error::PayloadTooLong(payload.len())),
     }
-}
-
-/// A fencing token: which owner of a partition has claimed a timer.
-///
-/// A later owner has a greater epoch. An outside system that remembers the greatest epoch of each
-/// partition, and refuses smaller epochs, is safe from a node that slept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Token {
-    /// The partition of the namespace in which the timer lies. It never changes.
-    pub partition: u32,
-    /// The partition's epoch, which grows with each owner.
-    pub epoch: i64,
 }
 
 /// A timer whose time has come, claimed for this handler.
@@ -239,33 +182,49 @@ pub struct Due {
     /// The first due time. `at` is later after a schedule in the past, a [spread](When::Spread), a
     /// [pause](crate::Durable::pause) or a retry.
     pub planned: StoreTime,
-    /// The number of this attempt, from 1. Attempts that ended in a crash count, also if another
-    /// timer may have caused the crash.
+    /// The number of this attempt, from 1. Attempts that ended in a crash which another timer may
+    /// have caused do not count.
     pub attempt: u32,
     /// How much later than `at` the timer was claimed, by the store's clock.
     pub late_by: Duration,
-    /// The fencing token.
-    pub token: Token,
-    /// The slot of the row.
-    #[cfg(feature = "postgres")]
-    pub(crate) slot: u32,
-    /// The schema, unless the default.
-    #[cfg(feature = "postgres")]
-    pub(crate) schema: Option<Arc<str>>,
+    /// The fencing token. A later claim of the same key has a greater token, as long as the store's
+    /// clock is not set back: an outside system that remembers the greatest token of each key, and
+    /// refuses smaller ones, is safe from a node that slept.
+    pub token: i64,
+    /// The name of the row in the store, for `tickwheel.ack` in SQL.
+    pub name: String,
+    /// The namespace.
+    #[cfg_attr(
+        not(any(feature = "postgres", feature = "sqlite")),
+        expect(dead_code, reason = "memory has no transactions")
+    )]
+    pub(crate) space: Arc<str>,
     /// The node, if it still exists.
     pub(crate) owner: Weak<dyn Any + Send + Sync>,
     /// Until when the handler may run, if limited.
     pub(crate) deadline: Option<Arc<Deadline>>,
+    /// Until when the claim lasts.
+    pub(crate) lease: Arc<Lease>,
 }
 
 impl Due {
     /// Lets the handler take so much longer from now on, under a
-    /// [`time_limit`](crate::DurableBuilder::time_limit). Never shortens the time. The claim itself
-    /// lasts as long as the node.
+    /// [`time_limit`](crate::DurableBuilder::time_limit). Never shortens the time. The node renews
+    /// the claim itself for as long as the handler runs.
     pub fn extend(&self, by: Duration) {
         self.deadline
             .iter()
             .for_each(|deadline| deadline.extend(by));
+    }
+
+    /// Returns whether the claim is over, as far as this node knows: it has run out, as the store
+    /// did not answer its renewals, or the store has refused to renew it. Another node may have the
+    /// timer by now, and this handler's outcome changes nothing then. A handler whose effects
+    /// cannot be fenced by the [token](Self::token) asks before each of them.
+    ///
+    /// The answer may be `true` as well after an acknowledgement in a transaction.
+    pub fn is_lost(&self) -> bool {
+        self.lease.has_ended()
     }
 }
 
@@ -295,7 +254,7 @@ pub enum Scheduled {
     /// The key had no timer, or the entry has no key.
     New,
     /// The key's former timer was replaced. Its handler, if running, runs to the end, but its
-    /// outcome changes nothing.
+    /// outcome changes nothing, and the new timer waits for that end.
     Replaced,
     /// The key's timer was kept: see [`Entry::keep_existing`].
     Kept,
@@ -307,8 +266,10 @@ pub enum Scheduled {
 pub enum Cancelled {
     /// The timer is gone, with this payload: no handler gets it.
     Cancelled(Vec<u8>),
-    /// A handler has the timer, or had it when its node died. The timer ends with that run: it is
-    /// neither retried nor due again, whatever the handler answers, unless scheduled anew.
+    /// A handler has the timer, or had it when its node died: then the timer is run once more. The
+    /// timer ends with that run: it is neither retried nor due again, whatever the handler answers.
+    /// The run is certain unless the key is scheduled again, or the timer
+    /// [expires](Entry::expires_after), before a handler has it.
     Running,
     /// The key has no timer.
     Unknown,
@@ -320,13 +281,13 @@ pub enum Cancelled {
 pub enum Touched {
     /// The timer is due at the new moment.
     Moved,
-    /// A handler has the timer.
+    /// A handler has the timer, or the timer was cancelled while a handler had it.
     Running,
     /// The key has no timer.
     Unknown,
 }
 
-/// A pending timer.
+/// A pending timer of a key.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pending {
@@ -334,9 +295,10 @@ pub struct Pending {
     pub at: StoreTime,
     /// The payload.
     pub payload: Vec<u8>,
-    /// How often the timer was claimed, without lost answers.
+    /// How many attempts were begun: see [`Due::attempt`].
     pub attempts: u32,
-    /// Whether a handler has the timer.
+    /// Whether a handler has the key: then the other fields are those of a later timer of the key
+    /// if one waits for the end of the run.
     pub running: bool,
 }
 
@@ -413,11 +375,28 @@ impl Search {
         self.after = self.after.max(listed.into());
         self
     }
+
+    /// Returns whether later places may be in the range too.
+    pub(crate) fn is_before(&self, place: Place) -> bool {
+        self.before.is_none_or(|before| place.due < before)
+    }
+
+    /// Returns whether the search keeps a timer, whoever has it.
+    pub(crate) fn fits(&self, place: Place, key: &Option<String>, tag: &Option<String>) -> bool {
+        let has_prefix = |prefix: &String| key.as_ref().is_some_and(|key| key.starts_with(prefix));
+        place > self.after
+            && self.is_before(place)
+            && (self.tag.is_none() || self.tag == *tag)
+            && self.prefix.as_ref().is_none_or(has_prefix)
+    }
 }
 
 impl From<&Listed> for Place {
     fn from(listed: &Listed) -> Self {
-        listed.place
+        Place {
+            due: listed.at,
+            id: listed.id,
+        }
     }
 }
 
@@ -426,7 +405,6 @@ impl From<&DeadTimer> for Place {
     fn from(dead: &DeadTimer) -> Self {
         Place {
             due: dead.died,
-            slot: dead.slot,
             id: dead.id,
         }
     }
@@ -446,32 +424,11 @@ pub struct Listed {
     pub payload: Vec<u8>,
     /// When the timer is due.
     pub at: StoreTime,
-    /// How often the timer was claimed, without lost answers.
+    /// How many attempts were begun: see [`Due::attempt`].
     pub attempts: u32,
-    /// Whether a handler has the timer.
+    /// Whether a handler has the key: then `at` and `payload` are those of a later timer of the key
+    /// if one waits for the end of the run.
     pub running: bool,
-    place: Place,
-}
-
-impl Listed {
-    pub(crate) fn new(
-        place: Place,
-        key: Option<String>,
-        tag: Option<String>,
-        payload: Vec<u8>,
-        (attempts, running): (u32, bool),
-    ) -> Self {
-        Listed {
-            id: place.id,
-            key,
-            tag,
-            payload,
-            at: place.due,
-            attempts,
-            running,
-            place,
-        }
-    }
 }
 
 /// A present pause: see [`pause`](crate::Durable::pause).
@@ -496,13 +453,12 @@ pub struct DeadTimer {
     pub payload: Vec<u8>,
     /// The tag, if any.
     pub tag: Option<String>,
-    /// How often the timer was claimed, without lost answers.
+    /// How many attempts were begun: see [`Due::attempt`].
     pub attempts: u32,
     /// Why the timer was given up.
     pub reason: String,
-    /// When the timer was given up. Before version 5 of the tables: when they were migrated.
+    /// When the timer was given up.
     pub died: StoreTime,
-    pub(crate) slot: u32,
 }
 
 /// Why a call failed. Clones share the cause.
@@ -516,8 +472,7 @@ pub enum Error {
     Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
-    /// The tables are of a version that this crate does not know: a later one, or one from before
-    /// the first release.
+    /// The tables are of a version that this crate does not know: a later one.
     UnknownSchema {
         /// The version of the tables.
         found: i32,

@@ -1,16 +1,45 @@
-//! Durable timers: they survive the process, and any number of nodes share them.
+//! Timers that survive the process, and that any number of nodes share.
 //!
-//! A store keeps the timers: a file of [SQLite](Durable::sqlite) for one node, or
-//! [PostgreSQL](Durable::postgres) for many. Each node owns a share of the timers by a lease. The
-//! node loads timers that are due within a minute into the wheel of [`tickwheel`], and claims each
-//! timer in the store before it calls the handler.
+//! ```
+//! use std::time::Duration;
+//! use tickwheel::{SystemClock, Timer};
+//! use tickwheel_durable::store::memory::Memory;
+//! use tickwheel_durable::{Due, Durable, Entry, Outcome};
 //!
-//! The [guide] has the guarantees, what happens in each failure, transactions of your own and
-//! several primaries. [Operations](guide::operations) is for those who run nodes.
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let timer = Timer::builder().start()?;
+//! // Or `Durable::sqlite("timers")`, or `Durable::postgres("host=localhost".parse()?)`.
+//! let node = Durable::memory(Memory::new(SystemClock))
+//!     .start(&timer, |due: Due| async move {
+//!         println!("{:?} is due", due.key);
+//!         Outcome::Done
+//!     })
+//!     .await?;
+//! let unpaid = Entry::keyed("order-7", Duration::from_secs(1800), "not paid");
+//! node.schedule(unpaid).await?; // `Ok`: the timer is committed.
+//! node.cancel("order-7").await?;
+//! node.drain().await;
+//! # Ok(()) }
+//! ```
 //!
-//! # Features
-//! - `postgres`, `sqlite` (default): the stores.
-//! - `inspect`: the program `inspect`, which lists timers.
+//! A store keeps the timers in one table. A node claims each timer when it is due, and calls its
+//! handler. A claim ends with the handler's [`Outcome`], or runs out if the node dies: then another
+//! node runs the timer again.
+//!
+//! | part | for |
+//! |---|---|
+//! | [`Durable`] | a node: schedule, cancel, move, list and pause timers |
+//! | [`Entry`], [`When`] | a timer to be scheduled: its key, tag, debounce and expiry |
+//! | [`Due`], [`Outcome`], [`Series`] | what a handler gets and answers |
+//! | [`store`] | PostgreSQL, SQLite, and memory for tests |
+//! | [`guide`] | promises, failures, your own transactions, tests |
+//! | [`guide::operations`] | rights, vacuum, failover, metrics, backups |
+//! | `sql` | timers from any client of PostgreSQL |
+//!
+//! A timer that fires costs three writes, and its handler waits for the commit of its claim. Use
+//! [`tickwheel`] alone for timers that may end with the process. The promises are [in the
+//! guide](guide#guarantees).
 
 #![forbid(unsafe_code)]
 
@@ -25,27 +54,8 @@ mod series;
 #[doc = include_str!("sql.md")]
 pub mod sql {}
 pub mod store;
-
-/// The locks and tasks of a node: std's and tokio's. With `--cfg tickwheel_model` the code that is
-/// shipped runs under shuttle, which chooses at each lock and each wait who goes on.
-mod sync {
-    #[cfg(tickwheel_model)]
-    pub(crate) use shuttle::{
-        future::spawn,
-        sync::{Mutex, MutexGuard},
-    };
-    #[cfg(not(tickwheel_model))]
-    pub(crate) use std::sync::{Mutex, MutexGuard};
-    #[cfg(not(tickwheel_model))]
-    pub(crate) use tokio::spawn;
-
-    /// Locks a mutex, also one under which somebody has panicked.
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
+mod sync;
+mod when;
 
 /// Compiles and runs the README's example.
 #[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
@@ -63,9 +73,8 @@ pub mod guide {
 pub use crate::durable::{Durable, DurableBuilder, OpenStore};
 pub use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Paused, Pending, Scheduled, Search,
-    Token, Touched, When,
+    Touched,
 };
 pub use crate::node::stats::Stats;
 pub use crate::series::{Missed, Series};
-#[doc(inline)]
-pub use crate::store::StoreTime;
+pub use crate::when::{StoreTime, When};

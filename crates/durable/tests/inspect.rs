@@ -57,12 +57,10 @@ fn inspect(target: &str, more: &[&str], succeeds: bool, says: &[&str]) {
 }
 
 /// What is told of the timers that each node has.
-const TOLD: &[&str] = &["later", "some", "in 5", " 1 ####", "bad", "no good"];
+const TOLD: &[&str] = &["later", "some", "in 5", "bad", "no good"];
 
-/// Seen to fail, with a file that was opened as a node does: it was changed; and to end well where
-/// nothing was requeued.
 #[tokio::test]
-async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
+async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("timers");
     let target = path.to_str().unwrap();
@@ -71,108 +69,82 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_is_not_changed() {
     node.pause(Some("late"), Duration::from_secs(59))
         .await
         .unwrap();
-    inspect(
-        target,
-        &[],
-        false,
-        &["another process has the file open", "`node.list`"],
-    );
+    let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
+    let taken = ["another process has the file open", "`node.list`"];
+    inspect(target, &[], false, &taken);
     // What a crash would leave.
     let crashed = folder.path().join("crashed");
     for end in ["", "-wal"] {
         let of = |path: &Path| format!("{}{end}", path.display());
         fs::copy(of(&path), of(&crashed)).unwrap();
     }
-    let (before, target) = (fs::read(&crashed).unwrap(), crashed.to_str().unwrap());
+    let target = crashed.to_str().unwrap();
     inspect(target, &[], true, TOLD);
     inspect(target, &[], true, &["paused: tag late, for 5"]);
-    inspect(
-        target,
-        &["--tag", "some"],
-        true,
-        &["later", "oldest first: none"],
-    );
-    inspect(
-        target,
-        &["--key-prefix", "ba"],
-        true,
-        &["due next: nothing", "no good"],
-    );
-    inspect(target, &["--since", "3600"], true, &["later", "no good"]);
-    inspect(
-        target,
-        &["--since", "0"],
-        true,
-        &["later", "oldest first: none"],
-    );
-    inspect(target, &["--running"], true, &["due next: nothing"]);
+    let listed: [(&[&str], [&str; 2]); 7] = [
+        (&["--tag", "some"], ["later", "oldest first: none"]),
+        (&["--key-prefix", "ba"], ["due next: nothing", "no good"]),
+        (&["--since", "3600"], ["later", "no good"]),
+        (&["--since", "0"], ["later", "oldest first: none"]),
+        (&["--running"], ["due next: nothing", "no good"]),
+        (&["--within", "0"], ["due next: nothing", "no good"]),
+        (
+            &["--limit", "0"],
+            ["due next: nothing", "oldest first: none"],
+        ),
+    ];
+    for (options, says) in listed {
+        inspect(target, options, true, &says);
+    }
     inspect(target, &["--within", "3600"], true, &["later"]);
-    inspect(target, &["--within", "0"], true, &["due next: nothing"]);
-    inspect(
-        target,
-        &["--limit", "0"],
-        true,
-        &["due next: nothing", "oldest first: none"],
-    );
-    assert!(
-        fs::read(&crashed).unwrap() == before,
-        "it was only looked at"
-    );
-    let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
-    inspect(
-        target,
-        &["--requeue", "-1"],
-        false,
-        &["there is no such dead timer"],
-    );
+    let none = "there is no such dead timer";
+    inspect(target, &["--requeue", "-1"], false, &[none]);
     let none = "none of that tag was requeued";
     inspect(target, &["--requeue-tag", "some"], false, &[none]);
     inspect(target, &["--requeue", &id], true, &["requeued"]);
-    inspect(
-        target,
-        &[],
-        true,
-        &["handler's hands: 1", "oldest first: none"],
-    );
-    let older = "PRAGMA user_version = 5";
-    rusqlite::Connection::open(&crashed)
-        .unwrap()
-        .execute_batch(older)
-        .unwrap();
-    inspect(
-        target,
-        &[],
-        false,
-        &["not of version 6", "a node migrates them"],
-    );
+    for _ in 0..2 {
+        // It is due, and stays so: nobody runs it.
+        let waits = ["bad", " 0 attempts", "oldest first: none"];
+        inspect(target, &["--within", "0"], true, &waits);
+    }
+    let file = rusqlite::Connection::open(&crashed).unwrap();
+    file.execute_batch("PRAGMA user_version = 5").unwrap();
+    drop(file);
+    inspect(target, &[], false, &["tables are of version 5"]);
 }
 
-/// Has somebody look who may read the file, and write nothing.
-#[tokio::test]
-async fn who_may_not_write_beside_a_file_is_told_what_to_do() {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, program) = (folder.path().join("timers"), folder.path().join("inspect"));
-    drop(Durable::sqlite(&path).store().open().await.unwrap());
-    fs::copy(env!("CARGO_BIN_EXE_inspect"), &program).unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o555)).unwrap();
+/// Returns what the program says to somebody who is not root.
+fn inspect_as_nobody(program: &Path, path: &Path) -> Option<String> {
     let is_root = rustix::process::geteuid().is_root();
     let mut inspect = Command::new(if is_root { "setpriv" } else { "env" });
     if is_root {
         inspect.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     }
-    let Ok(output) = inspect.arg(&program).arg(&path).output() else {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "needs setpriv, as it is root's"
-        );
-        return println!("not tried: needs setpriv, as it is root's");
-    };
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        !output.status.success() && told.contains("to a folder that may be written"),
-        "{told}"
-    );
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = inspect.arg(program).arg(path).output().ok()?;
+    assert!(!output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stderr).unwrap())
+}
+
+#[tokio::test]
+async fn who_may_not_write_a_file_or_beside_it_is_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers");
+    let program = folder.path().join("inspect");
+    drop(start(Durable::sqlite(&path)).await);
+    fs::copy(env!("CARGO_BIN_EXE_inspect"), &program).unwrap();
+    fs::remove_file(folder.path().join("timers-lock")).unwrap();
+    let allow =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    allow(&path, 0o444);
+    for mode in [0o555, 0o777] {
+        allow(folder.path(), mode);
+        let Some(told) = inspect_as_nobody(&program, &path) else {
+            let why = "needs setpriv, as it is root's";
+            assert!(std::env::var_os("CI").is_none(), "{why}");
+            return println!("not tried: {why}");
+        };
+        assert!(told.contains("to a folder that may be written"), "{told}");
+    }
 }
 
 /// Has the server make itself a certificate, and ask one role for TLS.
@@ -255,6 +227,21 @@ async fn a_password_is_read(server: &Server, client: &Client) {
     assert!(inspect.output().unwrap().status.success());
 }
 
+async fn a_namespace_with_a_pause_alone_is_looked_at(server: &Server, target: &str) {
+    let timer = Timer::builder().start().unwrap();
+    let node = Durable::postgres(server.config()).namespace("held");
+    let node = node.start(&timer, |_| async { Outcome::Done });
+    let hour = Duration::from_secs(3_600);
+    node.await.unwrap().pause(Some("late"), hour).await.unwrap();
+    let held = ["--namespace", "held"];
+    inspect(
+        target,
+        &held,
+        true,
+        &["paused: tag late", "due next: nothing"],
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_looked_at_while_nodes_are_there() {
     let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
@@ -268,6 +255,8 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
         false,
         &["there are no tables in schema \"tickwheel\""],
     );
+    let named = ["--schema", "a\"b"];
+    inspect(&target, &named, false, &["letters, digits and underscores"]);
     let client = connect(&server.config()).await.unwrap();
     inspect(
         &target,
@@ -275,20 +264,24 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
         true,
         &[&migration("tickwheel", 0).unwrap()],
     );
+    let schema = "SELECT FROM pg_namespace WHERE nspname = 'tickwheel'";
+    let made = client.query(schema, &[]).await.unwrap();
+    assert!(made.is_empty(), "it was only looked at");
     let node = start(Durable::postgres(server.config()).namespace("some")).await;
     inspect(
         &target,
         &[],
         false,
-        &["there is no namespace \"default\"", "but [\"some\"]"],
+        &["\"default\" has no timers", "but [\"some\"] have"],
     );
     a_server_that_demands_tls_is_looked_at(&server, &client).await;
     a_password_is_read(&server, &client).await;
+    a_namespace_with_a_pause_alone_is_looked_at(&server, &target).await;
     let some = &["--namespace", "some"];
     node.pause(None, Duration::from_secs(59)).await.unwrap();
     inspect(&target, some, true, &["paused: all, for 5"]);
     node.resume(None).await.unwrap();
-    inspect(&target, some, true, &[TOLD, &[" 1024 "]].concat());
+    inspect(&target, some, true, TOLD);
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
     inspect(
         &target,
@@ -310,27 +303,12 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     let all = [some, &["--requeue-tag", "more"][..]].concat();
     inspect(&target, &all, true, &["requeued 1"]);
     have_died(&node, 4).await;
-    client
-        .batch_execute("UPDATE tickwheel.version SET version = 7")
-        .await
-        .unwrap();
-    inspect(
-        &target,
-        some,
-        false,
-        &["tables of version 7", "--print-migration 7"],
-    );
     // Nothing migrates these.
-    client
-        .batch_execute("UPDATE tickwheel.version SET version = 3")
-        .await
-        .unwrap();
-    inspect(
-        &target,
-        some,
-        false,
-        &["tables are of version 3; this crate uses 8"],
-    );
+    let later = "CREATE OR REPLACE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql AS
+        'SELECT 1000'";
+    client.batch_execute(later).await.unwrap();
+    let told = "tables are of version 1000; this crate uses";
+    inspect(&target, some, false, &[told]);
 }
 
 const SERVER: &str = "TICKWHEEL_SERVER";

@@ -311,7 +311,7 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
     fn label((name, _): &Node) -> Label<'_> {
         [("durable", name)]
     }
-    let all: [Counter<Node>; 10] = [
+    let all: [Counter<Node>; 13] = [
         ("scheduled", "Timers that this node scheduled.", |node| {
             node.1.scheduled
         }),
@@ -332,37 +332,40 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
             |node| node.1.retried,
         ),
         ("dead", "Timers that were given up.", |node| node.1.dead),
+        (
+            "expired",
+            "Timers that ended unrun, as nobody had begun with them in time.",
+            |node| node.1.expired,
+        ),
         ("panicked", "Panics of handlers.", |node| node.1.panicked),
-        ("swept", "Timers that only a sweep found.", |node| {
+        ("swept", "Looks at the past that found a timer.", |node| {
             node.1.swept
         }),
+        (
+            "taken_over",
+            "Timers whose claims had run out, on this node or another.",
+            |node| node.1.taken_over,
+        ),
+        (
+            "refused",
+            "Outcomes that the store refused for good.",
+            |node| node.1.refused,
+        ),
+        (
+            "claims_lost",
+            "Claims of this node that another node took over.",
+            |node| node.1.claims_lost,
+        ),
         ("errors", "Calls to the store that failed.", |node| {
             node.1.errors
         }),
-        ("leases_lost", "Leases of this node that ran out.", |node| {
-            node.1.leases_lost
-        }),
     ];
     count_all(encoder, "durable", &all, nodes, label)?;
-    let all: [Counter<Node>; 4] = [
-        ("near", "Timers in the wheel.", |node| node.1.near),
-        (
-            "ready",
-            "Timers that are due and wait to be claimed.",
-            |node| node.1.ready,
-        ),
-        (
-            "in_flight",
-            "Timers that are claimed and not acknowledged.",
-            |node| node.1.in_flight,
-        ),
-        ("slots", "Slots that this node owns.", |node| node.1.slots),
-    ];
-    for (what, help, value) in all {
-        let name = format!("tickwheel_durable_{what}");
-        let samples = nodes.iter().map(|node| (label(node), value(node) as usize));
-        gauges(encoder, &name, help, samples)?;
-    }
+    let help = "Timers that are claimed and not acknowledged.";
+    let in_flight = nodes
+        .iter()
+        .map(|node| (label(node), node.1.in_flight as usize));
+    gauges(encoder, "tickwheel_durable_in_flight", help, in_flight)?;
     let help = "By how much handlers of durable timers were called after their time.";
     let lateness = nodes
         .iter()

@@ -342,7 +342,7 @@ fn names_agree(page: &Page, of_nodes: bool) {
 async fn a_node_is_shown_with_what_it_has_done() {
     use tickwheel_durable::{Durable, Entry, Outcome, store::memory::Memory};
     let timer = Timer::builder().start().unwrap();
-    let node = Durable::memory(Memory::new(1, tickwheel::SystemClock));
+    let node = Durable::memory(Memory::new(tickwheel::SystemClock));
     let node = node
         .start(&timer, |_| async { Outcome::Done })
         .await
@@ -358,6 +358,7 @@ async fn a_node_is_shown_with_what_it_has_done() {
     while node.stats().done == 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    node.drain().await; // Nothing is in flight any more.
     let page = Page::of(&metrics);
     let of = |what| {
         page.value(
@@ -366,8 +367,14 @@ async fn a_node_is_shown_with_what_it_has_done() {
         )
     };
     assert_eq!(
-        ["scheduled_total", "done_total", "slots", "in_flight"].map(of),
-        [2.0, 1.0, 1.0, 0.0]
+        [
+            "scheduled_total",
+            "done_total",
+            "expired_total",
+            "in_flight"
+        ]
+        .map(of),
+        [2.0, 1.0, 0.0, 0.0]
     );
     let lateness = page.histogram(
         "tickwheel_durable_lateness_seconds",
@@ -375,7 +382,6 @@ async fn a_node_is_shown_with_what_it_has_done() {
     );
     assert_eq!(lateness.last(), Some(&(f64::INFINITY, 1.0)));
     names_agree(&page, true);
-    node.drain().await;
 }
 
 #[test]

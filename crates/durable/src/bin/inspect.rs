@@ -1,13 +1,16 @@
-//! Looks at the timers of a namespace: who owns them, what is due when, which are dead.
+//! Looks at the timers of a namespace by a node that runs none: which are due next, and dead.
 
 use clap::Parser;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::store::postgres::{Postgres, VERSION, migration};
-use tickwheel_durable::store::{Bars, Bulk, Scope, Store};
-use tickwheel_durable::{Durable, DurableBuilder, OpenStore, Paused, Search, StoreTime};
+use tickwheel::Timer;
+use tickwheel_durable::store::Store;
+use tickwheel_durable::store::postgres::{VERSION, migration};
+use tickwheel_durable::{
+    DeadTimer, Durable, DurableBuilder, Listed, OpenStore, Outcome, Paused, Search, StoreTime,
+};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
@@ -20,8 +23,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// those in the file that SSL_CERT_FILE names.
 #[derive(Parser)]
 struct Options {
-    /// An SQLite file, which no node has open meanwhile. Or how to connect: "host=localhost
-    /// user=app", or a URL.
+    /// An SQLite file, which you may write, and which no node has open meanwhile. Or how to
+    /// connect: "host=localhost user=app", or a URL.
     #[arg(required_unless_present = "print_migration", value_parser = target)]
     target: Option<Target>,
     /// Whose timers; a file has one namespace.
@@ -30,16 +33,13 @@ struct Options {
     /// Where PostgreSQL's tables lie.
     #[arg(long, default_value = "tickwheel")]
     schema: String,
-    /// How far to look ahead, in seconds.
-    #[arg(long, default_value_t = 3_600)]
-    ahead: u64,
     /// How many timers to list, of those that are due next, and of those that are dead.
     #[arg(long, default_value_t = 20)]
     limit: u32,
-    /// Lists those of this tag, and counts none.
+    /// Lists those of this tag.
     #[arg(long)]
     tag: Option<String>,
-    /// Lists those whose keys begin so, and counts none.
+    /// Lists those whose keys begin so.
     #[arg(long)]
     key_prefix: Option<String>,
     /// Lists of the dead timers those that died in the last so many seconds.
@@ -64,12 +64,9 @@ struct Options {
 }
 
 impl Options {
-    /// Returns a statement on the tables in the schema that was said.
+    /// Returns a statement on what lies in the schema that was said.
     fn sql(&self, sql: &str) -> String {
-        sql.replace(
-            "tickwheel.",
-            &format!("\"{}\".", self.schema.replace('"', "\"\"")),
-        )
+        sql.replace("tickwheel.", &format!("\"{}\".", self.schema))
     }
 
     /// Returns what is to be listed.
@@ -91,11 +88,6 @@ impl Options {
         };
         let end = StoreTime::from(SystemTime::now()).plus(Duration::from_secs(within));
         search.between(StoreTime::MIN.into()..end.into())
-    }
-
-    /// Returns whether it changes something.
-    fn writes(&self) -> bool {
-        self.requeue.is_some() || self.requeue_tag.is_some()
     }
 
     /// Returns which of the dead timers are to be listed.
@@ -126,10 +118,7 @@ fn target(text: &str) -> Result<Target, String> {
     Ok(Target::Server(Box::new(config)))
 }
 
-/// How many bars there are, and how many characters the longest has.
-const BARS: u32 = 20;
-const WIDTH: u64 = 50;
-/// How many dead timers are read, or requeued, at a time.
+/// How many dead timers are read at a time.
 const PAGE: u32 = 1_000;
 
 /// Returns what connects by TLS, where it is demanded.
@@ -164,40 +153,88 @@ async fn connect(
     Ok(client)
 }
 
-/// Opens a primary, unless that would make the namespace or change the tables.
-async fn open(server: &Config, options: &Options) -> Result<(Client, Postgres), Box<dyn Error>> {
-    let Options {
-        namespace, schema, ..
-    } = options;
-    let tls = tls(server)?;
-    let client = connect(server, tls.clone()).await?;
-    let sql = options.sql("SELECT version FROM tickwheel.version");
+/// Fails unless there are tables of this program's version: a node would make or change them.
+async fn check_version(client: &Client, options: &Options) -> Result<(), Box<dyn Error>> {
+    let schema = &options.schema;
+    migration(schema, 0)?; // What is no name of a schema is said to be none.
+    let sql = options.sql("SELECT tickwheel.version()");
     let found: i32 = match client.query_typed(&sql, &[]).await {
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => 0,
+        Err(error) if is_missing(&error) => 0,
         rows => rows?.first().map_or(0, |row| row.get(0)),
     };
-    if found == 0 {
-        let how = "a node makes them, or --print-migration 0";
-        return Err(format!("there are no tables in schema {schema:?}: {how}").into());
+    migration(schema, found)?; // An unknown version is said to be one.
+    if found == VERSION {
+        return Ok(());
     }
-    if found < VERSION {
-        migration(schema, found)?; // An unknown version is said to be one.
-        let how = format!("by a node, or by --print-migration {found}");
-        return Err(format!("tables of version {found} are to be migrated first, {how}").into());
-    }
-    let sql = options.sql("SELECT name FROM tickwheel.namespace ORDER BY name");
-    let rows = client.query_typed(&sql, &[]).await?;
+    let told = match found {
+        0 => format!("there are no tables in schema {schema:?}: a node makes them"),
+        _ => format!("tables of version {found} are to be migrated first, by a node"),
+    };
+    Err(format!("{told}, or --print-migration {found}").into())
+}
+
+/// Returns whether there is no such function, or no such schema.
+fn is_missing(error: &tokio_postgres::Error) -> bool {
+    let missing = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
+    error.code().is_some_and(|code| missing.contains(code))
+}
+
+/// Leaps from each namespace that has timers to the next one, by the primary key.
+const NAMESPACES: &str = "WITH RECURSIVE found(space) AS (
+        (SELECT space FROM tickwheel.timer ORDER BY space, name LIMIT 1)
+        UNION ALL
+        SELECT (SELECT t.space FROM tickwheel.timer t WHERE t.space > found.space
+            ORDER BY t.space, t.name LIMIT 1)
+        FROM found WHERE found.space IS NOT NULL
+    )
+    SELECT space FROM found WHERE space IS NOT NULL
+    UNION SELECT space FROM tickwheel.pause ORDER BY space";
+
+/// Fails if a namespace has neither timers nor pauses, and says which have.
+async fn check_namespace(client: &Client, options: &Options) -> Result<(), Box<dyn Error>> {
+    let rows = client.query_typed(&options.sql(NAMESPACES), &[]).await?;
     let names: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
-    if !names.contains(&&**namespace) {
-        let hosts = server.get_hosts();
-        let told = format!("there is no namespace {namespace:?} on {hosts:?}, but {names:?}");
-        return Err(told.into());
+    let namespace = &*options.namespace;
+    match names.contains(&namespace) {
+        true => Ok(()),
+        false => Err(format!("namespace {namespace:?} has no timers, but {names:?} have").into()),
     }
-    let builder = Durable::postgres(server.clone())
-        .namespace(namespace)
-        .schema(schema);
-    let builder = tls.into_iter().fold(builder, DurableBuilder::tls);
-    Ok((client, builder.store().open().await?))
+}
+
+/// Looks at a namespace on a server.
+async fn look_at_server(server: &Config, options: &Options) -> Result<(), Box<dyn Error>> {
+    let tls = tls(server)?;
+    let client = connect(server, tls.clone()).await?;
+    check_version(&client, options).await?;
+    check_namespace(&client, options).await?;
+    let node = Durable::postgres(server.clone())
+        .namespace(&options.namespace)
+        .schema(&options.schema);
+    let node = tls.into_iter().fold(node, DurableBuilder::tls);
+    tell(&start(node).await?, options).await
+}
+
+/// Looks at a file.
+async fn look_at_file(path: &Path, options: &Options) -> Result<(), Box<dyn Error>> {
+    let node = start(Durable::sqlite(path)).await.map_err(|error| {
+        let told = error.to_string();
+        let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
+        if says(&["has the file open"]) {
+            return format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`");
+        }
+        if says(&["denied", "Read-only"]) {
+            return format!("{told}: copy the file and its -wal to a folder that may be written");
+        }
+        told
+    })?;
+    tell(&node, options).await
+}
+
+/// Starts a node that runs no timer.
+async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Result<Durable<O::Store>, Box<dyn Error>> {
+    let timer = Timer::builder().start()?;
+    let node = node.max_in_flight(0);
+    Ok(node.start(&timer, |_| async { Outcome::Done }).await?)
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -217,53 +254,27 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     match &options.target {
-        None => {}
-        Some(Target::File(path)) => {
-            let file = Durable::sqlite(path).store();
-            let file = if options.writes() {
-                file
-            } else {
-                file.read_only()
-            };
-            let file = file.open().await.map_err(|error| match error.to_string() {
-                told if told.contains("has the file open") => {
-                    format!("{told}: that node has `node.list`, `node.dead` and `node.requeue`")
-                }
-                told => told,
-            })?;
-            tell(&file, options).await?;
-        }
-        Some(Target::Server(server)) => {
-            let (client, store) = open(server, options).await?;
-            if !options.writes() {
-                owners(&client, &store, options).await?;
-            }
-            tell(&store, options).await?;
-        }
+        None => Ok(()),
+        Some(Target::File(path)) => look_at_file(path, options).await,
+        Some(Target::Server(server)) => look_at_server(server, options).await,
     }
-    Ok(())
 }
 
-async fn tell(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error>> {
+async fn tell(node: &Durable<impl Store>, options: &Options) -> Result<(), Box<dyn Error>> {
     if let Some(id) = options.requeue {
-        return requeue(store, id).await;
+        return requeue(node, id).await;
     }
     if let Some(tag) = &options.requeue_tag {
-        return requeue_tag(store, tag).await;
+        return requeue_tag(node, tag).await;
     }
-    // It would count all of them.
-    if options.tag.is_none() && options.key_prefix.is_none() {
-        histogram(store, options.ahead).await?;
-    }
-    list(store, options).await
+    list(node, options).await
 }
 
 /// Lists pauses, what is due next, and what is dead.
-async fn list(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error>> {
-    let mut pauses = store.pauses().await?;
-    pauses.sort();
-    let next = store.list(options.search_next()).await?;
-    let dead = store.dead(options.search_dead()).await?;
+async fn list(node: &Durable<impl Store>, options: &Options) -> Result<(), Box<dyn Error>> {
+    let pauses = node.pauses().await?;
+    let next = node.list(options.search_next()).await?;
+    let dead = node.dead(options.search_dead()).await?;
     let now = StoreTime::from(SystemTime::now());
     for Paused { tag, until, .. } in pauses {
         let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
@@ -274,14 +285,15 @@ async fn list(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error
         if next.is_empty() { "nothing" } else { "" }
     );
     for timer in next {
-        let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
+        let key = timer.key.unwrap_or_default();
+        let tag = timer.tag.unwrap_or_default();
         let when = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
         let state = if timer.running {
             "a handler has it"
         } else {
             ""
         };
-        let (id, attempts) = (timer.id, timer.attempts);
+        let Listed { id, attempts, .. } = timer;
         println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
     }
     println!(
@@ -289,107 +301,41 @@ async fn list(store: &impl Store, options: &Options) -> Result<(), Box<dyn Error
         if dead.is_empty() { "none" } else { "" }
     );
     for timer in dead {
-        let (key, tag) = (timer.key.unwrap_or_default(), timer.tag.unwrap_or_default());
+        let key = timer.key.unwrap_or_default();
+        let tag = timer.tag.unwrap_or_default();
         let since = now.since(timer.died).as_secs();
-        let (id, attempts, reason) = (timer.id, timer.attempts, timer.reason);
+        let DeadTimer {
+            id,
+            attempts,
+            reason,
+            ..
+        } = timer;
         println!("{id:>20}  {key:20}  {tag:12}  {since} s ago, {attempts} attempts: {reason}");
     }
     Ok(())
 }
 
-async fn requeue(store: &impl Store, id: i64) -> Result<(), Box<dyn Error>> {
-    if store.requeue(id).await? {
+async fn requeue(node: &Durable<impl Store>, id: i64) -> Result<(), Box<dyn Error>> {
+    if node.requeue(id).await? {
         println!("requeued");
         return Ok(());
     }
-    let mut page = store.dead(Search::new(PAGE)).await?;
+    let mut page = node.dead(Search::new(PAGE)).await?;
     while let Some(last) = page.last() {
         if page.iter().any(|timer| timer.id == id) {
             return Err("it stays dead: its key has a timer again".into());
         }
-        page = store.dead(Search::new(PAGE).after(last)).await?;
+        page = node.dead(Search::new(PAGE).after(last)).await?;
     }
     Err("there is no such dead timer".into())
 }
 
-async fn requeue_tag(store: &impl Store, tag: &str) -> Result<(), Box<dyn Error>> {
-    let mut all = 0;
-    // What dies again meanwhile has died later.
-    let before = store.after_the_dead().await?;
-    let scope = Scope {
-        tag: Some(tag.to_owned()),
-        id: None,
-    };
-    loop {
-        let step = store
-            .bulk(scope.clone(), Bulk::Requeue(before), PAGE)
-            .await?;
-        all += step.count;
-        match step.more {
-            None => break,
-            Some(_) if step.count > 0 => {}
-            Some(_) => return Err(format!("requeued {all}; a transaction has more").into()),
+async fn requeue_tag(node: &Durable<impl Store>, tag: &str) -> Result<(), Box<dyn Error>> {
+    match node.requeue_all(Some(tag)).await? {
+        0 => Err("none of that tag was requeued: none is dead, or their keys have timers".into()),
+        all => {
+            println!("requeued {all}");
+            Ok(())
         }
     }
-    if all == 0 {
-        return Err(
-            "none of that tag was requeued: none is dead, or their keys have timers".into(),
-        );
-    }
-    println!("requeued {all}");
-    Ok(())
-}
-
-/// Tells who owns the slots.
-async fn owners(
-    client: &Client,
-    store: &Postgres,
-    options: &Options,
-) -> Result<(), Box<dyn Error>> {
-    let (first, end) = (store.slot(0), store.slot(0) + store.slots());
-    let sql = format!(
-        "SELECT s.owner, count(*), max(s.epoch),
-            (SELECT lease_until - tickwheel.clock() FROM tickwheel.member WHERE node = s.owner)
-        FROM tickwheel.slot s WHERE slot >= {first} AND slot < {end}
-        GROUP BY s.owner ORDER BY s.owner"
-    );
-    println!("{:>20}  slots  latest epoch  lease, s", "owner");
-    for row in client.query_typed(&options.sql(&sql), &[]).await? {
-        let owner = row
-            .get::<_, Option<i64>>(0)
-            .map_or("nobody".to_owned(), |id| id.to_string());
-        let lease = row.get::<_, Option<i64>>(3);
-        let lease = lease.map_or("none".to_owned(), |left| {
-            format!("{:.1}", left as f64 / 1e6)
-        });
-        let (slots, epoch) = (row.get::<_, i64>(1), row.get::<_, i64>(2));
-        println!("{owner:>20}  {slots:5}  {epoch:12}  {lease:>8}");
-    }
-    Ok(())
-}
-
-async fn histogram(store: &impl Store, ahead: u64) -> Result<(), Box<dyn Error>> {
-    let now = StoreTime::from(SystemTime::now());
-    let width = Duration::from_secs(ahead.max(1)) / BARS;
-    let past = Bars {
-        from: StoreTime::MIN,
-        width: now.since(StoreTime::MIN),
-        count: 1,
-    };
-    let overdue: u64 = store.histogram(past).await?.iter().sum();
-    let bars = store
-        .histogram(Bars {
-            from: now,
-            width,
-            count: BARS,
-        })
-        .await?;
-    println!("\noverdue, or in a handler's hands: {overdue}");
-    let most = bars.iter().copied().max().unwrap_or(0).max(1);
-    for (bar, count) in bars.iter().enumerate() {
-        let from = width.as_secs_f64() * bar as f64;
-        let line = "#".repeat((count * WIDTH).div_ceil(most) as usize);
-        println!("in {from:8.0} s {count:9} {line}");
-    }
-    Ok(())
 }

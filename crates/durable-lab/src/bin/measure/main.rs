@@ -1,310 +1,221 @@
-//! What durable timers cost on this machine: a table, beside polling with SKIP LOCKED.
+//! What durable timers cost on this machine: a table.
 
-mod alone;
-mod beside;
+mod calls;
+mod fires;
+mod kill;
+mod rests;
 #[path = "../../../../durable/tests/common/server.rs"]
 mod server;
 
 use crate::server::{Server, connect};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use hdrhistogram::Histogram;
 use std::error::Error;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 use tickwheel::Timer;
 use tickwheel_durable::store::Store;
+use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, OpenStore, Outcome, StoreTime, When};
-use tokio_postgres::types::Type;
+use tokio::task::block_in_place;
 
-/// Measures durable timers on this machine: prints a table, in about two minutes.
+/// Measures durable timers on this machine: prints a table.
 ///
-/// The server is a private PostgreSQL, with `fsync`, on this machine; so are the nodes. By id means
-/// without keys. A life is a schedule, a claim and an acknowledgement. Scheduled and fired: all are
-/// due at once, from the first schedule to the last acknowledgement. At one instant: all are
-/// scheduled before, from then to the last acknowledgement. CPU with nothing to do: of a node in a
-/// process of its own for 20 s, and of the server meanwhile, beside timers a week away, and beside
-/// none; for ten of them the node makes 50 queries a second, then it rests. SKIP LOCKED: two
-/// pollers without pauses on the same table, which is full before; without schedules and handlers.
+/// Each figure has a private PostgreSQL of its own, with `fsync`, on this machine, where the nodes
+/// are too. By id means without keys. A life is a schedule, a claim and an acknowledgement.
+/// Lateness is from the due time to the handler's call.
 #[derive(Parser)]
 struct Options {
-    /// How many timers a run has.
+    /// Only these figures.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Figure>,
+    /// How many timers are scheduled and fired, or scheduled and cancelled.
     #[arg(long, default_value_t = 30_000)]
     timers: u64,
-    /// How many timers lie far away while a node has nothing to do.
+    /// How many timers are due at one instant.
+    #[arg(long, default_value_t = 100_000)]
+    instant: u64,
+    /// How many handlers run for a minute.
+    #[arg(long, default_value_t = 1_000)]
+    running: u32,
+    /// How many timers lie a week away while a node has nothing to do.
     #[arg(long, default_value_t = 1_000_000)]
     far: u64,
-    /// Measures only schedules among so many timers, beside a client that lists them all.
-    #[arg(long)]
-    listed: Option<u64>,
-    /// Measures only a start among so many dead rows, which a snapshot keeps.
-    #[arg(long)]
-    dead: Option<u64>,
+    /// How many timers are held when others are due.
+    #[arg(long, default_value_t = 300_000)]
+    held: u64,
+    /// How long lateness and schedules by clients are looked at, in seconds; idle time six times as
+    /// long.
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
 #[derive(Subcommand)]
 enum Role {
-    /// Tells how much memory a window of that many timers in a file takes.
+    /// A node that is killed, or lives on.
     #[command(hide = true)]
-    Window { file: PathBuf, timers: u64 },
-    /// Tells what CPU a node uses in a namespace in which nothing is due.
-    #[command(hide = true)]
-    Idle { port: u16, namespace: String },
+    Node { port: u16, ledger: PathBuf },
 }
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Figure {
+    /// All are due at once: from the first schedule to the last acknowledgement; and the
+    /// write-ahead log of a life.
+    Fired,
+    /// Timeouts of 30 s, nine of ten cancelled, by 256 callers.
+    Timeouts,
+    /// At 500 a second.
+    Lateness,
+    /// All were scheduled before: from then to the last acknowledgement.
+    Instant,
+    /// One of three processes is killed, at 500 a second.
+    Kill,
+    /// The write-ahead log while handlers run for a minute.
+    Running,
+    /// The server's processor while a node has nothing to do.
+    Idle,
+    /// Ten timers that are due just after many held ones.
+    Held,
+    /// Transactions that schedule, of 16 clients.
+    Clients,
+}
+
+type Answer<T> = Result<T, Box<dyn Error + Send + Sync>>;
+type Node = Durable<Postgres>;
+
+/// How late handlers were called, in microseconds.
+type Lates = Arc<Mutex<Histogram<u64>>>;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Answer<()> {
     let options = Options::parse();
-    match &options.role {
-        Some(Role::Window { file, timers }) => alone::tell_window(file, *timers).await,
-        Some(Role::Idle { port, namespace }) => alone::tell_idle(*port, namespace).await,
-        None => measure(&options).await,
+    if let Some(Role::Node { port, ledger }) = &options.role {
+        return kill::node(*port, ledger).await;
     }
-}
-
-fn row(what: &str, figure: f64, digits: usize) {
-    println!("| {what} | {figure:.digits$} |");
-}
-
-async fn measure(options: &Options) -> Result<(), Box<dyn Error>> {
     let busy = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("Load of the machine before: {}", busy.trim());
     println!("| what | figure |\n|---|---:|");
-    if let Some(listed) = options.listed {
-        return beside::lists(listed).await;
-    }
-    if let Some(dead) = options.dead {
-        return beside::dead_rows(dead).await;
-    }
-    row("memory of a near timer, bytes", alone::window().await?, 0);
-    let folder = tempfile::tempdir()?;
-    for how in ["by id", "keyed"] {
-        on_a_file(&folder.path().join(how), options.timers, how).await?;
-    }
-    let server = tokio::task::block_in_place(|| Server::start(&[]))?;
-    for how in ["by id", "keyed"] {
-        on_a_server(&server, options.timers, how).await?;
-    }
-    let took = mass(&server, options.timers).await?;
-    row(
-        "PostgreSQL: all due at one instant, s until all are done",
-        took,
-        1,
-    );
-    let polled = poll(&server, options.timers).await?;
-    row(
-        "the same table, polled with SKIP LOCKED: claimed and deleted/s",
-        polled,
-        0,
-    );
-    let lateness = lateness(&server).await?;
-    let ms = |at| lateness.value_at_quantile(at) as f64 / 1_000.0;
-    row("lateness at 500/s, ms: p50", ms(0.5), 1);
-    row("lateness at 500/s, ms: p99", ms(0.99), 1);
-    for timers in [0, options.far] {
-        let [node, server] = alone::idle(&server, timers).await?;
-        let beside = format!("beside {timers} timers a week away, us each second");
-        row(&format!("CPU of a node {beside}"), node, 0);
-        row(&format!("CPU of the server meanwhile, {beside}"), server, 0);
+    for figure in Figure::value_variants() {
+        if options.only.is_empty() || options.only.contains(figure) {
+            measure(*figure, &options).await?;
+        }
     }
     Ok(())
 }
 
-/// Starts a node whose handler does nothing, and waits until it has slots.
-async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Result<Durable<O::Store>, Box<dyn Error>> {
-    let timer = Timer::builder().start()?;
-    let node = node.start(&timer, |_| async { Outcome::Done }).await?;
-    until(|| node.stats().slots > 0).await;
-    Ok(node)
-}
-
-async fn until(is_so: impl Fn() -> bool) {
-    while !is_so() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+async fn measure(figure: Figure, options: &Options) -> Answer<()> {
+    match figure {
+        Figure::Fired => fires::fired(options.timers).await,
+        Figure::Timeouts => calls::timeouts(options.timers).await,
+        Figure::Lateness => fires::lateness(500 * options.seconds).await,
+        Figure::Instant => fires::instant(options.instant).await,
+        Figure::Kill => kill::kill().await,
+        Figure::Running => rests::running(options.running).await,
+        Figure::Idle => rests::idle(options.far, 6 * options.seconds).await,
+        Figure::Held => fires::held(options.held).await,
+        Figure::Clients => calls::clients(Duration::from_secs(options.seconds)).await,
     }
 }
 
-fn entry(number: u64, keyed: bool, when: impl Into<When>) -> Entry {
-    match keyed {
-        true => Entry::keyed(format!("key {number}"), when, [7; 100]),
-        false => Entry::unkeyed(when, [7; 100]),
-    }
+fn row(what: &str, figure: f64) {
+    println!("| {what} | {figure:.1} |");
 }
 
-/// Schedules them all far away, and cancels them; returns how many were scheduled in a second.
-async fn schedule<S: Store>(
-    node: &Durable<S>,
-    timers: u64,
-    keyed: bool,
-) -> Result<f64, Box<dyn Error>> {
-    let far = Duration::from_secs(86_400);
-    let entries = (0..timers)
-        .map(|n| entry(n, keyed, far).tag("far"))
-        .collect();
-    let begun = Instant::now();
-    node.schedule_many(entries).await?;
-    let scheduled = timers as f64 / begun.elapsed().as_secs_f64();
-    node.cancel_tag("far").await?;
-    Ok(scheduled)
+fn ms(lates: &Histogram<u64>, quantile: f64) -> f64 {
+    lates.value_at_quantile(quantile) as f64 / 1e3
 }
 
-/// Schedules them all as due at once, and waits until all are done; returns how many were in a
-/// second.
-async fn live<S: Store>(
-    node: &Durable<S>,
-    timers: u64,
-    keyed: bool,
-) -> Result<f64, Box<dyn Error>> {
-    let entries = (0..timers)
-        .map(|n| entry(n, keyed, Duration::ZERO))
-        .collect();
-    let begun = Instant::now();
-    node.schedule_many(entries).await?;
-    until(|| node.stats().done >= timers).await;
-    Ok(timers as f64 / begun.elapsed().as_secs_f64())
+/// Starts a server on which no checkpoint falls into a figure.
+fn start_server() -> Answer<Server> {
+    let settings = [
+        "max_wal_size=8GB",
+        "checkpoint_timeout=1h",
+        "max_connections=200",
+    ];
+    Ok(block_in_place(|| Server::start(&settings))?)
 }
 
-/// Schedules them for one instant; returns in how many seconds after it all are done.
-async fn mass(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
-    let node = start(Durable::postgres(server.config()).namespace("mass")).await?;
-    let at = SystemTime::now() + Duration::from_millis(2_000 + timers / 5);
-    node.schedule_many((0..timers).map(|n| entry(n, true, at)).collect())
-        .await?;
-    until(|| node.stats().done >= timers).await;
-    let took = at.elapsed()?.as_secs_f64();
-    node.drain().await;
-    Ok(took)
-}
-
-async fn on_a_file(file: &Path, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
-    let node = start(Durable::sqlite(file)).await?;
-    let scheduled = schedule(&node, timers, how == "keyed").await?;
-    row(
-        &format!("SQLite: schedules/s in batches, {how}"),
-        scheduled,
-        0,
-    );
-    let fired = live(&node, timers, how == "keyed").await?;
-    row(&format!("SQLite: scheduled and fired/s, {how}"), fired, 0);
-    Ok(())
-}
-
-async fn on_a_server(server: &Server, timers: u64, how: &str) -> Result<(), Box<dyn Error>> {
-    let port = server.config().get_ports()[0];
-    let node = start(Durable::postgres(server.config()).namespace(how)).await?;
-    let scheduled = schedule(&node, timers, how == "keyed").await?;
-    row(
-        &format!("PostgreSQL: schedules/s in batches, {how}"),
-        scheduled,
-        0,
-    );
-    let before = (written(server).await?, alone::of(port).await?);
-    let fired = live(&node, timers, how == "keyed").await?;
-    let (wal, cpu) = (
-        written(server).await? - before.0,
-        alone::of(port).await? - before.1,
-    );
-    row(
-        &format!("PostgreSQL: scheduled and fired/s, {how}"),
-        fired,
-        0,
-    );
-    let wal = wal as f64 / timers as f64;
-    row(
-        &format!("PostgreSQL: bytes of WAL for a life, {how}"),
-        wal,
-        0,
-    );
-    let cpu = cpu.as_secs_f64() * 1e6 / timers as f64;
-    row(
-        &format!("PostgreSQL: the server's CPU for a life, us, {how}"),
-        cpu,
-        1,
-    );
-    node.drain().await;
-    Ok(())
-}
-
-/// Returns how many bytes of write-ahead log the server has written.
-async fn written(server: &Server) -> Result<i64, tokio_postgres::Error> {
+/// Returns how many bytes of write-ahead log a server has written.
+async fn wal(server: &Server) -> Answer<i64> {
     let client = connect(&server.config()).await?;
     let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint";
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// Returns how late timers are, in microseconds by the server's clock, which is this machine's, at
-/// a rate that leaves room.
-async fn lateness(server: &Server) -> Result<Histogram<u64>, Box<dyn Error>> {
-    let (tell, told) = mpsc::channel();
-    let handler = move |due: Due| {
-        let _ = tell.send(StoreTime::from(SystemTime::now()).since(due.at));
-        async { Outcome::Done }
-    };
-    let timer = Timer::builder().start()?;
-    let node = Durable::postgres(server.config()).namespace("lateness");
-    let node = node.start(&timer, handler).await?;
-    let spread = |n| Duration::from_secs(3) + Duration::from_millis(2 * n);
-    let entries = (0..5_000).map(|n| entry(n, false, spread(n))).collect();
-    node.schedule_many(entries).await?;
-    until(|| node.stats().done >= 5_000).await;
-    node.drain().await;
-    let mut all = Histogram::new(3)?;
-    for late in told.try_iter() {
-        all.record(late.as_micros() as u64)?;
-    }
-    Ok(all)
+fn lates() -> Lates {
+    let lates = Histogram::new(3).expect("three digits are few enough");
+    Arc::new(Mutex::new(lates))
 }
 
-/// As many pollers as a node has claimers, with batches of the same size.
-const POLLERS: usize = 2;
+fn lock(lates: &Lates) -> MutexGuard<'_, Histogram<u64>> {
+    lates.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
-/// Fills the timer table, and drains it; returns timers a second, without the filling.
-async fn poll(server: &Server, timers: u64) -> Result<f64, Box<dyn Error>> {
-    let client = connect(&server.config()).await?;
-    let fill = "INSERT INTO tickwheel.timer (slot, due, id, payload)
-        SELECT -1 - n % 1024, n, n, decode(repeat('07', 100), 'hex')
-        FROM generate_series(1, $1) AS n";
-    client
-        .query_typed(fill, &[(&(timers as i64), Type::INT8)])
-        .await?;
-    client
-        .batch_execute("ANALYZE tickwheel.timer; CREATE INDEX poll ON tickwheel.timer (due)")
-        .await?;
-    let begun = Instant::now();
-    let mut pollers = tokio::task::JoinSet::new();
-    for _ in 0..POLLERS {
-        let client = connect(&server.config()).await?;
-        pollers.spawn(async move {
-            let claim = "UPDATE tickwheel.timer SET claim = 1, attempts = attempts + 1
-                WHERE (slot, due, id) IN (SELECT slot, due, id FROM tickwheel.timer
-                    WHERE slot < 0 AND claim = 0 AND due <= tickwheel.clock()
-                    ORDER BY due LIMIT 1000 FOR UPDATE SKIP LOCKED)
-                RETURNING slot, due, id, payload";
-            let done = "DELETE FROM tickwheel.timer t USING unnest($1, $2, $3) AS i(slot, due, id)
-                WHERE t.slot = i.slot AND t.due = i.due AND t.id = i.id";
-            loop {
-                let rows = client.query_typed(claim, &[]).await?;
-                if rows.is_empty() {
-                    return Ok::<(), tokio_postgres::Error>(());
-                }
-                let slots: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
-                let dues: Vec<i64> = rows.iter().map(|row| row.get(1)).collect();
-                let ids: Vec<i64> = rows.iter().map(|row| row.get(2)).collect();
-                let params = [
-                    (&slots as _, Type::INT4_ARRAY),
-                    (&dues as _, Type::INT8_ARRAY),
-                    (&ids as _, Type::INT8_ARRAY),
-                ];
-                client.query_typed(done, &params).await?;
+/// Starts nodes on a server.
+async fn start_nodes(server: &Server, count: usize, lates: &Lates) -> Answer<Vec<Node>> {
+    let mut nodes = Vec::new();
+    for _ in 0..count {
+        nodes.push(start(Durable::postgres(server.config()), lates).await?);
+    }
+    settle(&nodes).await?;
+    Ok(nodes)
+}
+
+/// Starts a node whose handler takes as many seconds as its payload's first byte says.
+async fn start<O: OpenStore>(node: DurableBuilder<O>, lates: &Lates) -> Answer<Durable<O::Store>> {
+    let lates = Arc::clone(lates);
+    let handler = move |due: Due| {
+        let late = StoreTime::from(SystemTime::now()).since(due.at);
+        let recorded = lock(&lates).record(late.as_micros() as u64);
+        recorded.expect("a histogram that grows");
+        async move {
+            if let Some(seconds @ 1..) = due.payload.first() {
+                tokio::time::sleep(Duration::from_secs((*seconds).into())).await;
             }
-        });
+            Outcome::Done
+        }
+    };
+    let timer = Timer::builder().start()?;
+    Ok(node.start(&timer, handler).await?)
+}
+
+/// Waits until nodes are connected, and have claimed for the first time.
+async fn settle<S: Store>(_nodes: &[Durable<S>]) -> Answer<()> {
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    Ok(())
+}
+
+async fn drain(nodes: Vec<Node>) {
+    for node in nodes {
+        node.drain().await;
     }
-    for ended in pollers.join_all().await {
-        ended?;
+}
+
+fn done<S: Store>(nodes: &[Durable<S>]) -> u64 {
+    nodes.iter().map(|node| node.stats().done).sum()
+}
+
+/// Waits until it is so; for ten minutes at most.
+async fn until(is_so: impl Fn() -> bool) -> Answer<()> {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    Ok(tokio::time::timeout(Duration::from_secs(600), wait).await?)
+}
+
+fn entry(number: u64, keyed: bool, when: impl Into<When>) -> Entry {
+    match keyed {
+        true => Entry::keyed(format!("key {number}"), when, [0; 100]),
+        false => Entry::unkeyed(when, [0; 100]),
     }
-    let rate = timers as f64 / begun.elapsed().as_secs_f64();
-    client.batch_execute("DROP INDEX tickwheel.poll").await?;
-    Ok(rate)
+}
+
+/// Returns a moment by which so many timers are scheduled.
+fn soon(timers: u64) -> SystemTime {
+    SystemTime::now() + Duration::from_secs(3) + Duration::from_micros(200 * timers)
 }

@@ -1,4 +1,4 @@
-//! How the servers' clock was set, and what that has to do with lateness.
+//! How the server's clock was set.
 
 use crate::node::now;
 use crate::server::{Server, connect};
@@ -21,11 +21,11 @@ const CLAIMED: i64 = 20_000_000;
 pub(crate) struct Settings(Vec<(i64, i64)>);
 
 impl Settings {
-    /// Sets the servers' clocks ahead of this machine's, or behind it: replaces the one function
+    /// Sets the server's clock ahead of this machine's, or behind it: replaces the one function
     /// that all of the store's time comes from.
     pub(crate) async fn set(
         &mut self,
-        servers: &[Server; 2],
+        server: &Server,
         ahead: i64,
     ) -> Result<(), tokio_postgres::Error> {
         let sql = format!(
@@ -34,28 +34,14 @@ impl Settings {
         );
         // From before the first of them shows it.
         self.0.push((now(), ahead));
-        for server in servers {
-            connect(&server.config()).await?.batch_execute(&sql).await?;
-        }
+        connect(&server.config()).await?.batch_execute(&sql).await?;
         AHEAD.store(ahead, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Returns since when, by this machine's clock, the server's had shown `due` or more at `at`:
-    /// when a timer that fired then could fire first, however the clock has leapt since.
-    pub(crate) fn reached(&self, due: i64, at: i64) -> i64 {
-        let mut end = at;
-        let settings = self.0.iter().rev().chain([&(i64::MIN, 0)]);
-        for (from, ahead) in settings.skip_while(|(from, _)| *from > at) {
-            if end + ahead < due {
-                break; // Not at the end of this setting: it came with the next one.
-            }
-            if due - ahead >= *from {
-                return due - ahead;
-            }
-            end = *from;
-        }
-        end
+    /// Has another server's clock show what the present one's does.
+    pub(crate) async fn keep(&mut self, server: &Server) -> Result<(), tokio_postgres::Error> {
+        self.set(server, AHEAD.load(Ordering::Relaxed)).await
     }
 
     /// Returns the most that it can have shown when what fired then was claimed.
@@ -67,38 +53,5 @@ impl Settings {
             .iter()
             .filter(|(from, _)| (at - CLAIMED..=at).contains(from));
         at + recent.map(|(_, ahead)| *ahead).fold(before, i64::max)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_leaps_of_the_clock_have_to_do_with_lateness() {
-        let settings = Settings(vec![(1_000, 600), (2_000, -600)]);
-        assert_eq!(settings.reached(900, 950), 900, "before all leaps");
-        assert_eq!(
-            settings.reached(900, 1_100),
-            900,
-            "it was due before the leap already"
-        );
-        assert_eq!(
-            settings.reached(1_500, 1_100),
-            1_000,
-            "the leap made it due"
-        );
-        assert_eq!(
-            settings.reached(1_900, 1_400),
-            1_300,
-            "time made it due after the leap"
-        );
-        // It had come once, and came again after the clock was set back.
-        assert_eq!(settings.reached(1_900, 2_700), 2_500);
-        assert_eq!(
-            settings.reached(1_900, 2_100),
-            2_100,
-            "early: at_most tells"
-        );
     }
 }

@@ -1,57 +1,54 @@
 //! The nodes: processes, each behind a proxy that can delay and swallow.
 
-use crate::node::SKEW;
+use crate::node::now;
 use crate::server::Server;
 use rustix::process::{Pid, Signal, kill_process};
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, watch};
+use tokio::task::block_in_place;
 
 pub(crate) struct Fleet {
     nodes: Vec<Node>,
+    /// The driver's proxy.
+    mood: watch::Sender<Mood>,
+    pub(crate) port: u16,
     /// What they all append to.
     pub(crate) ledger: NamedTempFile,
-    servers: [u16; 2],
-    program: PathBuf,
+    /// The server's port, which changes as all move to another one.
+    pub(crate) server: Arc<AtomicU16>,
+    /// When each process ended, or a moment before, by its number in the ledger.
+    pub(crate) ends: Vec<i64>,
 }
-
-/// How long a node is given to join before the next one leaves.
-const JOINING: Duration = Duration::from_secs(1);
-
-/// Where Debian's package `faketime` puts the library that shows a process another time.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 struct Node {
     process: Child,
+    number: usize,
     /// Of its proxy, which listens at this port.
     mood: watch::Sender<Mood>,
     port: u16,
 }
 
 impl Fleet {
-    pub(crate) async fn start(servers: &[Server; 2], nodes: usize) -> Result<Self, Box<dyn Error>> {
-        let servers = servers
-            .each_ref()
-            .map(|server| server.config().get_ports()[0]);
-        let (ledger, program) = (NamedTempFile::new()?, std::env::current_exe()?);
-        let mut fleet = Fleet {
+    pub(crate) async fn new(server: &Server) -> Result<Self, Box<dyn Error>> {
+        let server = Arc::new(AtomicU16::new(server.config().get_ports()[0]));
+        let (port, mood) = proxy(Arc::clone(&server)).await?;
+        Ok(Fleet {
             nodes: Vec::new(),
-            ledger,
-            servers,
-            program,
-        };
-        for _ in 0..nodes {
-            fleet.add().await?;
-        }
-        Ok(fleet)
+            mood,
+            port,
+            ledger: NamedTempFile::new()?,
+            server,
+            ends: Vec::new(),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -59,87 +56,65 @@ impl Fleet {
     }
 
     pub(crate) async fn add(&mut self) -> io::Result<()> {
-        let (port, mood) = proxy(self.servers[0]).await?;
+        let (port, mood) = proxy(Arc::clone(&self.server)).await?;
+        let (process, number) = self.spawn(port)?;
         self.nodes.push(Node {
-            process: self.spawn(None, port, 0)?,
+            process,
+            number,
             mood,
             port,
         });
         Ok(())
     }
 
-    fn spawn(&self, other: Option<&Path>, port: u16, skew: i64) -> io::Result<Child> {
-        let mut command = Command::new(other.unwrap_or(&self.program));
-        let ports = [port, self.servers[1]].map(|port| port.to_string());
-        command.arg("node").args(ports).arg(self.ledger.path());
-        if skew != 0 {
-            // The time of day only: what counts the passing of time goes on as it does.
-            command
-                .env("LD_PRELOAD", FAKETIME)
-                .env("FAKETIME", format!("{skew:+}"));
-            command
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-                .env(SKEW, skew.to_string());
-        }
+    fn spawn(&mut self, port: u16) -> io::Result<(Child, usize)> {
+        let number = self.ends.len();
+        self.ends.push(i64::MAX);
         // Its input ends when this process does, however that ends: then it drains.
-        command
+        let process = Command::new(std::env::current_exe()?)
+            .args(["node", &port.to_string()])
+            .arg(self.ledger.path())
+            .arg(number.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
+            .spawn()?;
+        Ok((process, number))
     }
 
-    /// Has the last node leave politely, if there is one; returns whether.
-    pub(crate) fn remove(&mut self) -> io::Result<bool> {
-        let Some(mut node) = self.nodes.pop() else {
-            return Ok(false);
-        };
-        node.process.wait()?; // Ends its input.
-        Ok(true)
-    }
-
-    /// Returns whether a process can be shown another time.
-    pub(crate) fn can_skew() -> bool {
-        Path::new(FAKETIME).exists()
-    }
-
-    /// Has a node leave politely, if it has not ended, and starts it again: with another program,
-    /// if one is said, and a clock that is wrong by so many seconds.
-    pub(crate) fn restart(
-        &mut self,
-        which: usize,
-        other: Option<&Path>,
-        skew: i64,
-    ) -> io::Result<()> {
-        self.nodes[which].process.wait()?;
-        self.nodes[which].process = self.spawn(other, self.nodes[which].port, skew)?;
-        Ok(())
-    }
-
-    /// Puts one node after the other on another version's program, and then back.
-    pub(crate) fn upgrade(&mut self, other: Option<&Path>) -> io::Result<()> {
-        for program in [other, None] {
-            for which in 0..self.nodes.len() {
-                self.restart(which, program, 0)?;
-                std::thread::sleep(JOINING);
-            }
+    /// Has the last nodes leave politely, but for so many.
+    pub(crate) fn shrink(&mut self, nodes: usize) -> io::Result<()> {
+        let mut leaving = self.nodes.split_off(nodes);
+        for node in &mut leaving {
+            drop(node.process.stdin.take());
+        }
+        for mut node in leaving {
+            block_in_place(|| node.process.wait())?;
+            self.ends[node.number] = now();
         }
         Ok(())
     }
 
     pub(crate) fn kill(&mut self, which: usize) -> io::Result<()> {
-        self.nodes[which].process.kill()?;
-        self.nodes[which].process.wait().map(drop)
+        let node = &mut self.nodes[which];
+        self.ends[node.number] = now();
+        node.process.kill()?;
+        node.process.wait().map(drop)
     }
 
     /// Starts those that have ended, by a fault or by their own handler; returns how many.
     pub(crate) fn revive(&mut self) -> io::Result<usize> {
         let mut ended = 0;
         for which in 0..self.nodes.len() {
-            if self.nodes[which].process.try_wait()?.is_some() {
-                self.restart(which, None, 0)?;
-                ended += 1;
+            if self.nodes[which].process.try_wait()?.is_none() {
+                continue;
             }
+            let end = &mut self.ends[self.nodes[which].number];
+            *end = now().min(*end);
+            let (process, number) = self.spawn(self.nodes[which].port)?;
+            self.nodes[which].process = process;
+            self.nodes[which].number = number;
+            ended += 1;
         }
         Ok(ended)
     }
@@ -149,11 +124,12 @@ impl Fleet {
         let _ = kill_process(pid, signal); // It may have ended.
     }
 
+    /// Sets the mood of a node's proxy, or behind all of them, of the driver's.
     pub(crate) fn set(&self, which: usize, mood: Mood) {
-        self.nodes[which].mood.send_replace(mood);
+        let proxy = self.nodes.get(which).map_or(&self.mood, |node| &node.mood);
+        proxy.send_replace(mood);
     }
 }
-
 impl Drop for Fleet {
     fn drop(&mut self) {
         for node in &mut self.nodes {
@@ -170,6 +146,8 @@ pub(crate) enum Mood {
     Delay,
     /// Takes everything and passes nothing on; connections stay open. What was swallowed is gone.
     Swallow,
+    /// The same, only of what comes from the server.
+    LoseAnswers,
     /// Passes on [`RATE`] bytes a second, each way, of all connections together.
     Slow,
 }
@@ -177,7 +155,7 @@ pub(crate) enum Mood {
 const RATE: f64 = 100_000.0;
 
 /// Starts a proxy in front of a port; returns its own port, and what sets its mood.
-async fn proxy(to: u16) -> io::Result<(u16, watch::Sender<Mood>)> {
+async fn proxy(to: Arc<AtomicU16>) -> io::Result<(u16, watch::Sender<Mood>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let port = listener.local_addr()?.port();
     let (set, mood) = watch::channel(Mood::Pass);
@@ -185,12 +163,12 @@ async fn proxy(to: u16) -> io::Result<(u16, watch::Sender<Mood>)> {
     tokio::spawn(async move {
         while let Ok((near, _)) = listener.accept().await {
             // While the server is down, the connection is dropped: as if refused.
-            if let Ok(far) = TcpStream::connect(("127.0.0.1", to)).await {
+            if let Ok(far) = TcpStream::connect(("127.0.0.1", to.load(Relaxed))).await {
                 let _ = (near.set_nodelay(true), far.set_nodelay(true));
                 let (near, far) = (near.into_split(), far.into_split());
                 let [there, back] = ways.clone();
-                tokio::spawn(pump(near.0, far.1, mood.clone(), there));
-                tokio::spawn(pump(far.0, near.1, mood.clone(), back));
+                tokio::spawn(pump(near.0, far.1, mood.clone(), there, false));
+                tokio::spawn(pump(far.0, near.1, mood.clone(), back, true));
             }
         }
     });
@@ -205,6 +183,7 @@ async fn pump(
     mut to: OwnedWriteHalf,
     mood: watch::Receiver<Mood>,
     way: Way,
+    answers: bool,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     let mut swallowed = false;
@@ -214,6 +193,7 @@ async fn pump(
             Mood::Pass => {}
             Mood::Delay => tokio::time::sleep(Duration::from_millis(100)).await,
             Mood::Swallow => swallowed = true,
+            Mood::LoseAnswers => swallowed |= answers,
             Mood::Slow => {
                 let _turn = way.lock().await;
                 tokio::time::sleep(Duration::from_secs_f64(length as f64 / RATE)).await;

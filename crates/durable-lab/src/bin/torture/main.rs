@@ -1,24 +1,30 @@
 //! Everything at once, at random: nodes as processes on a private PostgreSQL, and what may befall
-//! them. Ledgers say what has fired; it ends with a failure if a promise was broken.
+//! them. A ledger says what has run; it ends with a failure if a promise was broken.
 
+mod book;
+mod calls;
 mod clock;
 mod faults;
 mod fleet;
-mod load;
 mod node;
-mod probe;
 mod report;
 #[path = "../../../../durable/tests/common/server.rs"]
 mod server;
 
-use crate::clock::Settings;
+use crate::book::Book;
+use crate::calls::Caller;
 use clap::{Parser, Subcommand};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tickwheel_durable::{Durable, OpenStore};
+use tickwheel::Timer;
+use tickwheel_durable::store::postgres::Postgres;
+use tickwheel_durable::{Due, Durable, Entry};
+use tokio::sync::Notify;
+use tokio_postgres::Config;
 
 /// What is done to durable timers while it is counted what they do.
 #[derive(Parser)]
@@ -32,13 +38,9 @@ struct Options {
     /// Only these faults, at random.
     #[arg(long, value_delimiter = ',')]
     only: Vec<faults::Kind>,
-    /// How many timers are scheduled in a second.
-    #[arg(long, default_value_t = 1_000)]
-    rate: u64,
-    /// Another version's torture program, for upgrades and rollbacks of the nodes; by default they
-    /// are restarted on the same.
-    #[arg(long)]
-    other: Option<PathBuf>,
+    /// How many callers there are: each makes about ten calls a second.
+    #[arg(long, default_value_t = 40)]
+    callers: usize,
     /// Ends with one line of figures.
     #[arg(long)]
     json: bool,
@@ -48,12 +50,12 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Role {
-    /// A node on both primaries, which the driver starts.
+    /// A node, which the driver starts.
     #[command(hide = true)]
     Node {
         port: u16,
-        second: u16,
         ledger: PathBuf,
+        process: usize,
     },
 }
 
@@ -67,15 +69,15 @@ async fn main() -> ExitCode {
     let result = match &options.role {
         Some(Role::Node {
             port,
-            second,
             ledger,
-        }) => node::run([*port, *second], ledger).await,
+            process,
+        }) => node::run(*port, ledger, *process).await,
         None => drive(&options).await,
     };
     let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
-    eprintln!("{error}");
+    eprintln!("{error:?}"); // A database says its reason there alone.
     ExitCode::FAILURE
 }
 
@@ -83,53 +85,60 @@ async fn drive(options: &Options) -> Result<(), Box<dyn Error>> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     fastrand::seed(seed);
     eprintln!("seed {seed}");
-    let start = || server::Server::start(faults::SETTINGS);
-    let servers = [start()?, start()?];
-    for server in &servers {
-        let user = node::USER;
-        let make = format!("CREATE ROLE {user} LOGIN; GRANT CREATE ON DATABASE postgres TO {user}");
-        server::connect(&server.config())
-            .await?
-            .batch_execute(&make)
-            .await?;
-        let config = server.config().user(user).clone();
-        Durable::postgres(config)
-            .namespace(NAMESPACE)
-            .store()
-            .open()
-            .await?; // Its are the tables.
+    let server = server::Server::start(faults::SETTINGS)?;
+    let timer = Timer::builder().start()?;
+    let mut fleet = fleet::Fleet::new(&server).await?;
+    let driver = driver(server::config(fleet.port), &timer).await?;
+    let client = server::connect(&server.config()).await?;
+    client.batch_execute(faults::TABLES).await?;
+    for _ in 0..3 {
+        fleet.add().await?;
     }
-    let fleet = fleet::Fleet::start(&servers, 3).await?;
-    let (other, faults, settings) = (options.other.as_deref(), Vec::new(), Settings::default());
-    let (locked, locks) = mpsc::channel();
+    let book = Arc::new(Book::default());
     let mut scene = faults::Scene {
-        servers: &servers,
         fleet,
-        other,
-        faults,
-        settings,
-        locked,
+        server,
+        driver: driver.clone(),
+        book: Arc::clone(&book),
+        faults: Vec::new(),
+        settings: clock::Settings::default(),
     };
-    let load = load::Load::open(&servers, options.rate).await?;
-    let (tell, looks) = mpsc::channel();
-    for server in &servers {
-        tokio::spawn(probe::run(server.config(), tell.clone()));
-    }
-    let writing = tokio::spawn(load.run(Duration::from_secs(options.seconds)));
+    let stop = Arc::new(AtomicBool::new(false));
+    let caller = |number| Caller::new(number, &driver, &scene.fleet.server, &book);
+    let callers: Vec<_> = (0..options.callers)
+        .map(|number| tokio::spawn(caller(number).run(Arc::clone(&stop))))
+        .collect();
     faults::run(&mut scene, options.seconds, &options.only).await?;
-    let mut told = writing.await??;
-    let left = faults::end(&mut scene).await?;
-    let dead = faults::count(&servers, "dead", faults::INNOCENT).await?;
-    let looks: Vec<_> = looks.try_iter().collect();
-    while scene.fleet.remove()? {}
-    let aborts = node::read(scene.fleet.ledger.path(), &mut told.written)?;
-    for (number, until) in locks.try_iter() {
-        told.written[number].locked = Some(until);
+    stop.store(true, Ordering::Relaxed);
+    for caller in callers {
+        caller.await?;
     }
-    let report = report::Report::new(seed, told, &aborts, &scene, &looks, (left, dead));
+    let ends = faults::end(&mut scene).await?;
+    scene.fleet.shrink(0)?;
+    let report = report::Report::new(seed, &scene, ends)?;
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),
         false => println!("{}", serde_json::to_string_pretty(&report)?),
     }
     report.check().map_err(Into::into)
+}
+
+/// Starts the node by which the driver calls. Its one place is taken for good: it runs no timer,
+/// and lives.
+async fn driver(
+    config: Config,
+    timer: &Timer,
+) -> Result<Durable<Postgres>, tickwheel_durable::Error> {
+    let taken = Arc::new(Notify::new());
+    let told = Arc::clone(&taken);
+    let node = Durable::postgres(config).namespace(NAMESPACE).lease(LEASE);
+    let handler = move |_: Due| {
+        told.notify_one();
+        std::future::pending()
+    };
+    let node = node.max_in_flight(1).start(timer, handler).await?;
+    node.schedule(Entry::keyed(node::DRIVER, Duration::ZERO, []))
+        .await?;
+    taken.notified().await;
+    Ok(node)
 }

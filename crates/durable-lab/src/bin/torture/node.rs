@@ -1,123 +1,219 @@
-//! A node: a process of its own, whose handler writes down what it gets, in a ledger.
+//! A node: a process of its own, whose handler writes down what it gets, in the ledger.
 
-use crate::load::Written;
+use crate::server::connect;
 use crate::{LEASE, NAMESPACE, server};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tickwheel::Timer;
 use tickwheel_durable::{Due, Durable, Outcome, When};
+use tokio_postgres::Config;
 
-/// Runs on both primaries until its standard input ends; then drains.
-pub(crate) async fn run(ports: [u16; 2], ledger: &Path) -> Result<(), Box<dyn Error>> {
-    let ledger = Arc::new(File::options().create(true).append(true).open(ledger)?);
-    let timer = Timer::builder().start()?;
-    let start = async |port| {
-        let ledger = Arc::clone(&ledger);
-        let config = server::config(port).user(USER).clone();
-        let node = Durable::postgres(config).namespace(NAMESPACE).lease(LEASE);
-        let node = node.max_in_flight(500).window(Duration::from_secs(4));
-        node.start(&timer, move |due: Due| handle(due, Arc::clone(&ledger)))
-            .await
+/// How many timers a node has at once. Deaths that are refused are more.
+pub(crate) const PLACES: u32 = 500;
+
+/// How long a handler waits for what it asks the server.
+const PATIENCE: Duration = Duration::from_secs(6);
+
+/// The key of the timer that keeps the driver's own node from running any other.
+pub(crate) const DRIVER: &str = "x driver";
+
+/// What the reason of a death says that was asked for.
+pub(crate) const REASON: &str = "as it should";
+
+/// What a handler does with a timer, as the payload says behind the number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deed {
+    #[default]
+    Done,
+    /// Fails at first, by an answer or by a panic.
+    Fail,
+    Panic,
+    /// Runs for up to six seconds: longer than a lease.
+    Slow,
+    /// Acknowledges in a transaction with an effect, by Rust or by SQL.
+    Effect,
+    SqlEffect,
+    /// Is due again, once.
+    Again,
+    Die,
+    /// Ends the process.
+    Abort,
+}
+
+const DEEDS: [(&str, Deed); 9] = [
+    ("done", Deed::Done),
+    ("fail", Deed::Fail),
+    ("panic", Deed::Panic),
+    ("slow", Deed::Slow),
+    ("effect", Deed::Effect),
+    ("sqleffect", Deed::SqlEffect),
+    ("again", Deed::Again),
+    ("die", Deed::Die),
+    ("abort", Deed::Abort),
+];
+
+impl FromStr for Deed {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = DEEDS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, deed)| *deed).ok_or_else(|| name.to_owned())
+    }
+}
+
+/// Returns the payload of a timer.
+pub(crate) fn payload(number: usize, deed: Deed) -> String {
+    let name = DEEDS.iter().find(|(_, known)| *known == deed);
+    format!("{number} {}", name.map_or("done", |(name, _)| *name))
+}
+
+/// Reads a payload: the timer's number, and its deed.
+pub(crate) fn parse(payload: &[u8]) -> Option<(usize, Deed)> {
+    let (number, deed) = std::str::from_utf8(payload).ok()?.split_once(' ')?;
+    Some((number.parse().ok()?, deed.parse().ok()?))
+}
+
+/// Runs until its standard input ends; then drains. `process` is its number in the ledger.
+pub(crate) async fn run(port: u16, ledger: &Path, process: usize) -> Result<(), Box<dyn Error>> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let file = File::options().append(true).open(ledger)?;
+    let ledger = Ledger {
+        file: Arc::new(file),
+        process,
     };
-    let nodes = [start(ports[0]).await?, start(ports[1]).await?];
+    tokio::spawn(ledger.clone().note_stalls());
+    let timer = Timer::builder().start()?;
+    let config = server::config(port);
+    let node = loop {
+        let ledger = ledger.clone();
+        let effects = config.clone();
+        let node = Durable::postgres(config.clone()).namespace(NAMESPACE);
+        let node = node.lease(LEASE).max_in_flight(PLACES);
+        let node = node.retry_after(Duration::from_millis(200));
+        let handler = move |due: Due| handle(due, ledger.clone(), effects.clone());
+        match node.start(&timer, handler).await {
+            Ok(node) => break node,
+            Err(_) => tokio::time::sleep(Duration::from_millis(300)).await, // It is down.
+        }
+    };
     let input = || io::copy(&mut io::stdin(), &mut io::sink());
     let _ = tokio::task::spawn_blocking(input).await?; // It ends, however.
-    for node in nodes {
-        node.drain().await;
-    }
+    node.drain().await;
     Ok(())
 }
 
-/// As whom it connects: no limit holds for an administrator.
-pub(crate) const USER: &str = "node";
-
-/// What the key of a timer begins with that ends each process.
-pub(crate) const POISON: &str = "poison ";
-
-/// What the line of a node that ends begins with.
-const ABORT: &str = "abort ";
-
-/// Handles a timer by its number: most are done at once, some are slow, some fail first, and one in
-/// many ends the process. Appends each line by one call, so that no death of the process leaves
-/// half of one, and none comes between those of another node.
-async fn handle(due: Due, mut ledger: Arc<File>) -> Outcome {
-    let at = now();
-    let poison = due
-        .key
-        .as_deref()
-        .is_some_and(|key| key.starts_with(POISON));
-    let number: u64 = due
-        .key
-        .as_deref()
-        .and_then(|key| key.parse().ok())
-        .unwrap_or(0);
-    if poison || number % 20_000 == 19_999 && due.attempt == 1 {
-        let _ = ledger.write_all(format!("{ABORT}{at}\n").as_bytes());
-        std::process::abort();
-    }
-    if number % 20 == 3 && due.attempt == 1 {
-        return Outcome::RetryAt(When::After(Duration::from_millis(200)), String::new());
-    }
-    if number % 30 == 4 {
-        tokio::time::sleep(Duration::from_millis(150)).await;
-    }
-    assert!(number % 500 != 5 || due.attempt > 1, "as it should");
-    let line = format!("{number} {} {at} {}\n", due.at.as_micros(), due.attempt);
-    match ledger.write_all(line.as_bytes()) {
-        Ok(()) => Outcome::Done,
-        Err(error) => Outcome::Dead(error.to_string()),
-    }
+/// What all processes append to, each line by one call: no death of a process leaves half of one.
+#[derive(Clone)]
+struct Ledger {
+    file: Arc<File>,
+    process: usize,
 }
 
-/// A time at which a timer fired. All in microseconds since 1970; `due` by the server's clock, `at`
-/// by this machine's one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Fire {
-    pub(crate) due: i64,
-    pub(crate) at: i64,
-    pub(crate) attempt: i64,
-}
+impl Ledger {
+    fn write(&self, line: std::fmt::Arguments<'_>) {
+        let line = format!("{} {} {line}\n", self.process, now());
+        (&*self.file)
+            .write_all(line.as_bytes())
+            .expect("a ledger that can be written");
+    }
 
-/// By how much this process' clock is wrong, in seconds: the driver says so.
-pub(crate) const SKEW: &str = "TICKWHEEL_TORTURE_SKEW";
-
-/// This machine's clock, whatever this process takes it for.
-pub(crate) fn now() -> i64 {
-    static SKEWED: LazyLock<i64> = LazyLock::new(|| {
-        let seconds = std::env::var(SKEW)
-            .ok()
-            .and_then(|skew| skew.parse::<i64>().ok());
-        seconds.unwrap_or(0) * 1_000_000
-    });
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    since.as_micros() as i64 - *SKEWED
-}
-
-/// Reads in the ledger when timers fired, and returns when handlers ended their nodes.
-pub(crate) fn read(ledger: &Path, timers: &mut [Written]) -> Result<Vec<i64>, Box<dyn Error>> {
-    let mut aborts = Vec::new();
-    for line in std::fs::read_to_string(ledger)?.lines() {
-        if let Some(at) = line.strip_prefix(ABORT) {
-            aborts.push(at.parse()?);
-            continue;
+    /// Writes down when this process did not run, although nobody had stopped it.
+    async fn note_stalls(self) {
+        loop {
+            let begun = Instant::now();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let stall = begun.elapsed();
+            if stall > LEASE / 4 {
+                self.write(format_args!("S {}", stall.as_micros()));
+            }
         }
-        let numbers: Vec<i64> = line
-            .split(' ')
-            .map_while(|number| number.parse().ok())
-            .collect();
-        let &[number, due, at, attempt] = &numbers[..] else {
-            return Err(format!("half a line: {line:?}").into());
-        };
-        let timer = timers
-            .get_mut(number as usize)
-            .ok_or("what was never scheduled has fired")?;
-        timer.fires.push(Fire { due, at, attempt });
     }
-    Ok(aborts)
+}
+
+/// Handles a timer as its payload says. Its name keeps its runs together.
+async fn handle(due: Due, ledger: Ledger, effects: Config) -> Outcome {
+    let Some((number, deed)) = parse(&due.payload) else {
+        // The driver's, which waits for it.
+        return Outcome::RetryAt(When::After(Duration::from_millis(100)), String::new());
+    };
+    let at = due.at.as_micros();
+    ledger.write(format_args!(
+        "B {number} {at} {} {}",
+        due.attempt, due.token
+    ));
+    let is_first = due.attempt == 1;
+    let outcome = match deed {
+        Deed::Abort => std::process::abort(),
+        Deed::Fail if is_first => Outcome::Failed("at first".into()),
+        Deed::Panic if is_first => {
+            ledger.write(format_args!("E {number} panic {}", due.token));
+            panic!("at first");
+        }
+        Deed::Slow => {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(..6_000))).await;
+            Outcome::Done
+        }
+        Deed::Effect | Deed::SqlEffect => {
+            let effect = effect(&due, (number, deed), &effects, &ledger);
+            match tokio::time::timeout(PATIENCE, effect).await {
+                Ok(Ok(())) => Outcome::Done,
+                Ok(Err(error)) => Outcome::Failed(error.to_string()),
+                Err(_) => Outcome::Failed("its answer is lost".into()),
+            }
+        }
+        Deed::Again => {
+            let when = When::After(Duration::from_millis(fastrand::u64(..500)));
+            Outcome::Again(when, payload(number, Deed::Done).into())
+        }
+        Deed::Die => Outcome::Dead(REASON.into()),
+        _ => Outcome::Done,
+    };
+    let end = match &outcome {
+        Outcome::Done => "done",
+        Outcome::Dead(_) => "dead",
+        Outcome::Again(..) => "again",
+        _ => "failed",
+    };
+    ledger.write(format_args!("E {number} {end} {}", due.token));
+    outcome
+}
+
+/// Writes an effect down in a table that takes it twice, in one transaction with its end.
+async fn effect(
+    due: &Due,
+    (number, deed): (usize, Deed),
+    config: &Config,
+    ledger: &Ledger,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut client = connect(config).await?;
+    let transaction = client.transaction().await?;
+    let insert = "INSERT INTO effect (number) VALUES ($1)";
+    transaction.execute(insert, &[&(number as i64)]).await?;
+    // Its claim may run out meanwhile, where the node is suspended.
+    if fastrand::u8(..5) == 0 {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(..3_000))).await;
+    }
+    if deed == Deed::Effect {
+        due.ack_in(&transaction).await?;
+    } else {
+        let ack = "SELECT tickwheel.ack($1, $2, $3)";
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+            [&NAMESPACE, &due.name, &due.token];
+        transaction.execute(ack, &params).await?;
+    }
+    // From the commit on another handler may have the key, before this one knows.
+    ledger.write(format_args!("C {number} {}", due.token));
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// This machine's clock, in microseconds.
+pub(crate) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_micros() as i64
 }

@@ -1,174 +1,214 @@
-//! The statements that change many timers.
+//! The statements that change many timers, and pauses.
 
 use crate::entry::{Error, Paused};
-use crate::store::postgres::link::{Ask, Link, Param, is_locked, slot};
-use crate::store::postgres::schedule::LOCKED;
-use crate::store::postgres::{Range, hinted, told};
-use crate::store::{Bulk, Scope, Step, StoreTime};
+use crate::store::postgres::link::{Ask, Param, is_locked, one, place, time};
+use crate::store::postgres::timers::LOCKED;
+use crate::store::{Bulk, Name, Place, Step};
+use crate::when::{Moment, StoreTime, micros};
 use tokio_postgres::Row;
 
-/// Timers, or dead timers, that are meant.
-const MEANT: &str =
-    "slot BETWEEN $1 AND $2 AND ($3 IS NULL OR tag = $3) AND ($4 IS NULL OR id = $4)";
+/// Timers of a tag that no handler has, by the index of tags.
+const TAGGED: &str = "tag = $2 AND space || '' = $1 AND died IS NULL
+    AND CASE WHEN claim > 0 THEN next IS NOT NULL ELSE NOT cancelled END";
+/// Timers that a pause has put off, by the index of these.
+const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0
+    AND ($2 IS NULL OR tag || '' = $2)";
+/// Dead timers of a tag, by the index of tags, and all, by the primary key. What `coalesce` is
+/// given fits no index.
+const DEAD_TAGGED: &str = "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false)";
+const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false) AND name < 'e'";
 
-/// When a timer goes that a pause has put off: where another one holds it, at the end of that.
-macro_rules! goes {
-    ($timer:literal) => {
-        concat!(
-            "greatest($6, (SELECT max(until) FROM tickwheel.pause p
-                WHERE namespace = $1 / 1024 AND (p.tag IS NULL OR p.tag = ",
-            $timer,
-            ".tag)))"
-        )
-    };
-}
+/// Each changes the rows of `own`, which are locked, and returns due times and ids.
+const CANCEL: &str = "gone AS (
+        DELETE FROM tickwheel.timer t
+        USING unnest(ARRAY(SELECT name FROM own WHERE claim <= 0)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
+    marked AS (
+        UPDATE tickwheel.timer t SET next = NULL, payload = '', tag = NULL, planned = NULL,
+            expires = NULL, waits_until = NULL
+        FROM unnest(ARRAY(SELECT name FROM own WHERE claim > 0)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
+    changed AS (
+        SELECT NULL::bigint AS due, NULL::bigint AS id FROM gone
+        UNION ALL SELECT NULL, NULL FROM marked)";
+const TOUCH: &str = "changed AS (
+        UPDATE tickwheel.timer t SET due = CASE WHEN t.claim > 0 THEN t.due ELSE m.moment END,
+            next = CASE WHEN t.claim > 0 THEN m.moment END,
+            planned = nullif($7, m.moment), held_from = NULL
+        FROM (SELECT least(greatest($5, now + $6), 100000000000000000) AS moment FROM c) m,
+            unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name
+        RETURNING CASE WHEN t.claim <= 0 THEN t.due END AS due, t.id)";
+const RELEASE: &str = "changed AS (
+        UPDATE tickwheel.timer t SET due = greatest(t.held_from, c.now), held_from = NULL,
+            planned = coalesce(t.planned, t.held_from)
+        FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.due, t.id)";
+/// Of several dead timers of one key the first one comes back; a key that has a timer keeps that.
+const REQUEUE: &str = "made AS (
+        INSERT INTO tickwheel.timer AS t (space, name, due, id, claim, payload, tag, expires)
+        SELECT $1, d.former, c.now, d.id, d.claim, d.payload, d.tag, d.expires
+        FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        JOIN tickwheel.timer d ON d.space = $1 AND d.name = o.name
+        WHERE set_config('lock_timeout', $8, true) IS NOT NULL
+        ORDER BY d.name ON CONFLICT (space, name) DO NOTHING RETURNING t.due, t.id),
+    changed AS (
+        DELETE FROM tickwheel.timer t USING (
+            SELECT m.due, m.id, 'd' || lpad(to_hex(m.id), 16, '0') AS name
+            FROM unnest(ARRAY(SELECT due FROM made ORDER BY id),
+                ARRAY(SELECT id FROM made ORDER BY id)) AS m(due, id)) m
+        WHERE t.space = $1 AND t.name = m.name RETURNING m.due, m.id)";
+const DELETE: &str = "gone AS (
+        DELETE FROM tickwheel.timer t USING unnest(ARRAY(SELECT name FROM own)) AS o(name)
+        WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
+    changed AS (SELECT NULL::bigint AS due, NULL::bigint AS id FROM gone)";
 
-/// Timers that pauses have put off; slot by slot, so that no others are read.
-const HELD: &str = concat!(
-    "planned IS NOT NULL AND claim = 0 AND due > $6
-    AND slot = ANY (ARRAY(SELECT slot FROM tickwheel.slot WHERE slot BETWEEN $1 AND $2))
-    AND due = ANY (ARRAY(SELECT unnest(moments) FROM tickwheel.pause p
-        WHERE namespace = $1 / 1024 AND ($3 IS NULL OR p.tag IS NULL OR p.tag = $3)))
-    AND due > ",
-    goes!("d")
-);
-
-const HINTED: &str = hinted!("changed", "");
-const UNHINTED: &str = "told AS (SELECT)";
-
-/// Changes at most so many that nobody has locked. What was moved or locked meanwhile is left to
-/// the next look.
-fn statement(bulk: Bulk) -> String {
-    let (rows, is_meant, order, change, also) = match bulk {
-        Bulk::Cancel => (
-            "timer",
-            "claim = 0",
-            "",
-            "DELETE FROM tickwheel.timer t USING own o WHERE t.ctid = o.at RETURNING t.slot, t.id",
-            UNHINTED,
-        ),
-        Bulk::Touch(..) => (
-            "timer",
-            "claim = 0 AND due <> $6 AND (slot, id) >= ($8, $9)",
-            "ORDER BY slot, id",
-            "UPDATE tickwheel.timer t SET due = $6, planned = NULL FROM own o
-            WHERE t.ctid = o.at RETURNING t.slot, t.due, t.id",
-            HINTED,
-        ),
-        Bulk::Release(_) => (
-            "timer",
-            HELD,
-            "",
-            concat!(
-                "UPDATE tickwheel.timer t SET due = ",
-                goes!("o"),
-                " FROM own o WHERE t.ctid = o.at RETURNING t.slot, t.due, t.id"
-            ),
-            HINTED,
-        ),
-        // Of two with one key the second stays; it waits for who inserts the same.
-        Bulk::Requeue(_) => (
-            "dead",
-            "(id = $4 OR died < $6) AND NOT EXISTS (SELECT FROM tickwheel.timer t
-                WHERE t.slot = d.slot AND t.key = d.key)",
-            "ORDER BY number",
-            "INSERT INTO tickwheel.timer AS t (slot, due, id, key, tag, payload)
-            SELECT slot, greatest(tickwheel.clock(), $6), id, key, tag, payload FROM own
-            WHERE (SELECT set_config('lock_timeout', $7, true)) IS NOT NULL
-            ORDER BY number ON CONFLICT (slot, key) WHERE key IS NOT NULL DO NOTHING
-            RETURNING t.slot, t.due, t.id",
-            concat!(
-                "gone AS (DELETE FROM tickwheel.dead d USING own o JOIN changed c USING (slot, id)
-                WHERE d.number = o.number), ",
-                hinted!("changed", "")
-            ),
-        ),
-        Bulk::Delete(_) => (
-            "dead",
-            "died < $6",
-            "ORDER BY number",
-            "DELETE FROM tickwheel.dead t USING own o WHERE t.ctid = o.at RETURNING t.slot, t.id",
-            UNHINTED,
-        ),
-    };
-    let looked_at = if rows == "dead" { "own" } else { "changed" };
+/// Changes at most `$4` rows after the name `$3` that nobody has locked. `seen`: the same rows,
+/// locked or not.
+fn statement(which: &str, change: &str) -> String {
     format!(
-        "WITH own AS MATERIALIZED (
-            SELECT ctid AS at, * FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
-            {order} LIMIT $5 FOR UPDATE SKIP LOCKED),
-        changed AS ({change}),
-        {also}
-        SELECT (SELECT count(*) FROM changed), slot, id FROM (SELECT) one LEFT JOIN (
-            SELECT slot, id FROM tickwheel.{rows} d WHERE {MEANT} AND {is_meant}
-            AND (slot, id) NOT IN (SELECT slot, id FROM {looked_at}) {order} LIMIT 1) more ON true
-        WHERE (SELECT count(*) FROM told) >= 0"
+        "WITH c AS MATERIALIZED (
+            SELECT CASE WHEN pg_current_xact_id() IS NOT NULL THEN tickwheel.clock() END AS now),
+        seen AS MATERIALIZED (
+            SELECT name FROM tickwheel.timer
+            WHERE {which} AND name > $3 AND (SELECT now FROM c) IS NOT NULL
+            ORDER BY name LIMIT $4),
+        own AS MATERIALIZED (
+            SELECT t.name, t.claim FROM unnest(ARRAY(SELECT name FROM seen)) AS s(name)
+            CROSS JOIN LATERAL (
+                SELECT name, claim FROM tickwheel.timer
+                WHERE space = $1 AND name = s.name AND {which} LIMIT 1
+                FOR UPDATE SKIP LOCKED) t),
+        {change},
+        first AS MATERIALIZED (
+            SELECT due, id FROM changed WHERE due IS NOT NULL ORDER BY due, id LIMIT 1),
+        told AS MATERIALIZED (SELECT tickwheel.tell($1, due, id) FROM first)
+        SELECT now, (SELECT count(*) FROM changed), (SELECT due FROM first), (SELECT id FROM first),
+            (SELECT count(*) FROM seen), (SELECT max(name) FROM seen),
+            (SELECT count(*) FROM own) < (SELECT count(*) FROM seen)
+        FROM c WHERE (SELECT count(*) FROM told) >= 0"
     )
 }
 
-/// Pauses a scope, or ends that, and keeps in mind where timers lie that were put off: they are let
-/// go afterwards. Who claims meanwhile waits, and sees it.
-const PAUSE: &str = "WITH gone AS (
-        DELETE FROM tickwheel.pause WHERE namespace = $1 AND tag IS DISTINCT FROM $2
-        AND tickwheel.clock() >= ALL (moments)),
-    changed AS (
-        UPDATE tickwheel.pause SET until = $3, moments = moments || $3
-        WHERE namespace = $1 AND tag IS NOT DISTINCT FROM $2 RETURNING 1)
-    INSERT INTO tickwheel.pause SELECT $1, $2, $3, ARRAY[$3]
-    WHERE NOT EXISTS (SELECT FROM changed) AND $3 > 0";
-
-pub(super) async fn pause(
-    link: &Link,
-    namespace: i32,
-    tag: Option<String>,
-    until: Option<StoreTime>,
-) -> Result<(), Error> {
-    let until = until.map_or(0, StoreTime::as_micros);
-    link.ask(PAUSE, &[&namespace, &tag, &until]).await.map(drop)
-}
-
-pub(super) async fn pauses(link: &Link, namespace: i32) -> Result<Vec<Paused>, Error> {
-    let sql = "SELECT tag, max(until) FROM tickwheel.pause
-        WHERE namespace = $1 AND until > tickwheel.clock() GROUP BY tag";
-    let pause = |row: &Row| Paused {
-        tag: row.get(0),
-        until: StoreTime::from_micros(row.get(1)),
-    };
-    let rows = link.ask(sql, &[&namespace]).await?;
-    Ok(rows.iter().map(pause).collect())
-}
-
+/// Changes the next timers after a name.
 pub(super) async fn step(
-    link: &Link,
-    [first, last]: Range,
-    scope: Scope,
-    bulk: Bulk,
+    at: &impl Ask,
+    space: &str,
+    bulk: &Bulk,
+    after: Option<Name>,
     limit: u32,
 ) -> Result<Step, Error> {
-    let (to, from) = bulk.bounds();
-    let Scope { tag, id } = scope;
-    let (limit, to, slot) = (i64::from(limit), to.as_micros(), slot(from.0));
-    let params: [&dyn Param; 9] = [
-        &first, &last, &tag, &id, &limit, &to, &LOCKED, &slot, &from.1,
+    let tag = bulk.tag();
+    let dead = tag.map_or(DEAD, |_| DEAD_TAGGED);
+    let until = |latest: &StoreTime| Moment {
+        at: *latest,
+        ..Moment::default()
+    };
+    let (sql, moment) = match bulk {
+        Bulk::Cancel(_) => (statement(TAGGED, CANCEL), Moment::default()),
+        Bulk::Touch(_, moment) => (statement(TAGGED, TOUCH), *moment),
+        Bulk::Release(_) => (statement(HELD, RELEASE), Moment::default()),
+        Bulk::Requeue(_, latest) => (statement(dead, REQUEUE), until(latest)),
+        Bulk::Delete(_, latest) => (statement(dead, DELETE), until(latest)),
+    };
+    let after = after.map_or(String::new(), |after| after.0);
+    let first = match bulk {
+        // Dead timers lie together in the primary key.
+        Bulk::Requeue(..) | Bulk::Delete(..) if after.is_empty() => "d",
+        _ => after.as_str(),
+    };
+    let params: [&dyn Param; 8] = [
+        &space,
+        &tag,
+        &first,
+        &i64::from(limit),
+        &moment.at.as_micros(),
+        &micros(moment.after),
+        &moment.planned.map(StoreTime::as_micros),
+        &LOCKED,
     ];
-    let rows = match link.ask(&statement(bulk), &params).await {
-        Err(error) if is_locked(&error) => {
-            return Ok(Step {
-                count: 0,
-                more: Some(from),
-            });
+    let rows = match at.ask(&sql, &params).await {
+        // Somebody inserts one of the keys.
+        Err(error) if is_locked(&error) && limit > 1 => {
+            let after = (!after.is_empty()).then_some(Name(after));
+            return Box::pin(step(at, space, bulk, after, limit / 2)).await;
         }
         rows => rows?,
     };
-    let step = |row: &Row| {
-        let more = row
-            .get::<_, Option<i32>>(1)
-            .map(|slot| (slot.unsigned_abs(), row.get(2)));
-        Step {
-            count: row.get::<_, i64>(0).unsigned_abs(),
-            more,
-        }
+    let row = one(&rows)?;
+    let is_full = row.get::<_, i64>(4) >= i64::from(limit);
+    Ok(Step {
+        now: time(row, 0),
+        count: row.get::<_, i64>(1).unsigned_abs(),
+        first: place(row, 2),
+        locked: row.get(6),
+        more: row
+            .get::<_, Option<String>>(5)
+            .filter(|_| is_full)
+            .map(Name),
+    })
+}
+
+/// Makes a dead timer due.
+pub(super) async fn requeue(at: &impl Ask, space: &str, id: i64) -> Result<Option<Place>, Error> {
+    let which = "space = $1 AND $2 IS NULL AND coalesce(died, -1) >= 0 AND name = $9";
+    let sql = statement(which, REQUEUE);
+    let name = Name::of_dead(id).0;
+    let params: [&dyn Param; 9] = [
+        &space,
+        &None::<&str>,
+        &"",
+        &1_i64,
+        &0_i64,
+        &0_i64,
+        &None::<i64>,
+        &LOCKED,
+        &name,
+    ];
+    let rows = at.ask(&sql, &params).await?;
+    let row = one(&rows)?;
+    if row.get(6) {
+        return Err(Error::unavailable("a transaction has the timer locked"));
+    }
+    Ok(place(row, 2))
+}
+
+/// A pause's name in the table.
+fn scope(tag: Option<&str>) -> String {
+    tag.map_or(String::new(), |tag| format!("t{tag}"))
+}
+
+/// Sets a pause, or ends it; pauses that are over go as well.
+pub(super) async fn pause(
+    at: &impl Ask,
+    space: &str,
+    tag: Option<&str>,
+    until: Option<Moment>,
+) -> Result<(), Error> {
+    let scope = scope(tag);
+    let Some(until) = until else {
+        let sql = "DELETE FROM tickwheel.pause
+            WHERE space = $1 AND (scope = $2 OR until <= tickwheel.clock())";
+        return at.ask(sql, &[&space, &scope]).await.map(drop);
     };
-    rows.first()
-        .map(step)
-        .ok_or_else(|| Error::uncertain("no row"))
+    let sql = "INSERT INTO tickwheel.pause (space, scope, until)
+        VALUES ($1, $2, least(greatest($3, tickwheel.clock() + $4), 100000000000000000))
+        ON CONFLICT (space, scope) DO UPDATE SET until = excluded.until";
+    let moment = until.at.as_micros();
+    let after = micros(until.after);
+    at.ask(sql, &[&space, &scope, &moment, &after])
+        .await
+        .map(drop)
+}
+
+/// Lists the pauses that are not over.
+pub(super) async fn pauses(at: &impl Ask, space: &str) -> Result<Vec<Paused>, Error> {
+    let sql = "SELECT scope, until FROM tickwheel.pause
+        WHERE space = $1 AND until > tickwheel.clock()";
+    let pause = |row: &Row| Paused {
+        tag: row.get::<_, &str>(0).strip_prefix('t').map(str::to_owned),
+        until: time(row, 1),
+    };
+    let rows = at.ask(sql, &[&space]).await?;
+    Ok(rows.iter().map(pause).collect())
 }

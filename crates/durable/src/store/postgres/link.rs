@@ -1,15 +1,16 @@
 //! A connection that comes back, the columns that go over it, and what its errors mean.
 
 use crate::entry::Error;
+use crate::store::Place;
 use crate::store::postgres::schema::{On, Schema};
-use crate::store::{KeyName, Place, StoreTime};
 use crate::sync::{Mutex, lock};
+use crate::when::StoreTime;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
@@ -34,15 +35,15 @@ macro_rules! typed {
     };
 }
 typed! {
-    BOOL: Option<bool>;
+    BOOL: bool, Option<bool>;
     INT4: i32;
     INT8: i64, Option<i64>;
     TEXT: &str, String, Option<&str>, Option<String>;
     BOOL_ARRAY: Vec<bool>;
     INT4_ARRAY: Vec<i32>;
     INT8_ARRAY: Vec<i64>, Vec<Option<i64>>;
-    TEXT_ARRAY: Vec<&str>, Vec<Option<&str>>, Vec<Option<String>>;
-    BYTEA_ARRAY: Vec<&[u8]>, Vec<Option<Vec<u8>>>;
+    TEXT_ARRAY: Vec<&str>, Vec<Option<&str>>;
+    BYTEA_ARRAY: Vec<&[u8]>, Vec<Option<&[u8]>>;
 }
 
 type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
@@ -55,9 +56,17 @@ pub(super) struct Connection {
     pub(super) client: Client,
     task: AbortHandle,
     cancel: Cancel,
-    /// Changes with each notice; its sender goes with the task.
-    pub(super) noticed: watch::Receiver<()>,
+    /// The texts of notices. Ends with the connection.
+    pub(super) notices: UnboundedReceiver<String>,
 }
+
+/// A session's own settings, whatever the database and the role say. A commit that was answered is
+/// on disk; where an operator has plans taken for costly, the server would compile each of them;
+/// and a client that reads no more must not hold what it has claimed.
+const OPTIONS: &str = "-c default_transaction_isolation=read\\ committed \
+    -c synchronous_commit=on -c jit=off \
+    -c tcp_user_timeout=5000 -c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 \
+    -c tcp_keepalives_count=3";
 
 /// Connects by the user's settings and TLS.
 #[derive(Clone)]
@@ -86,12 +95,14 @@ impl Connector {
                 .keepalives_interval(KEPT_ALIVE / 2)
                 .keepalives_retries(3);
         }
-        // Where an operator has plans taken for costly, the server would compile each of them.
-        let (plain, options) = (config.clone(), config.get_options().unwrap_or_default());
-        let options = format!("{options} -c jit=off");
+        let plain = config.clone();
+        let options = config.get_options().unwrap_or_default();
+        let options = format!("{options} {OPTIONS}");
         config.options(options);
         let connect = Arc::new(move || {
-            let (config, plain, tls) = (config.clone(), plain.clone(), tls.clone());
+            let config = config.clone();
+            let plain = plain.clone();
+            let tls = tls.clone();
             Box::pin(async move {
                 let connected = match config.connect(tls.clone()).await {
                     // A pooler may forbid it.
@@ -101,28 +112,29 @@ impl Connector {
                     connected => connected,
                 };
                 let (client, mut connection) = connected?;
-                let (notices, noticed) = watch::channel(());
+                let (sender, notices) = unbounded_channel();
                 // Ends with the client. Its errors are the client's calls' as well.
                 let task = tokio::spawn(async move {
                     while let Some(Ok(message)) =
                         poll_fn(|context| connection.poll_message(context)).await
                     {
-                        if let AsyncMessage::Notification(_) = message {
-                            notices.send_replace(());
+                        if let AsyncMessage::Notification(notice) = message {
+                            let _ = sender.send(notice.payload().to_owned());
                         }
                     }
                 });
                 let task = task.abort_handle();
                 let token = client.cancel_token();
                 let cancel: Cancel = Arc::new(move || {
-                    let (token, tls) = (token.clone(), tls.clone());
+                    let token = token.clone();
+                    let tls = tls.clone();
                     Box::pin(async move { drop(token.cancel_query(tls).await) })
                 });
                 Ok(Connection {
                     client,
                     task,
                     cancel,
-                    noticed,
+                    notices,
                 })
             }) as Connected
         });
@@ -160,13 +172,38 @@ const CANCELLING: Duration = Duration::from_millis(100);
 const CROSSED: u32 = 10;
 
 /// What a statement can be asked of: a link, or a connection, as that of a user's transaction.
-pub(super) trait Ask {
-    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error>;
+pub(super) trait Ask: Sync {
+    fn ask(
+        &self,
+        sql: &str,
+        params: &[&dyn Param],
+    ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send;
 }
 
 impl Ask for Link {
     async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
-        self.ask_within(PATIENCE, sql, params).await
+        let mut crossed = 0;
+        loop {
+            let known = self.known().await?;
+            let connection = &*known.connection;
+            let answer = self.answer(&known, sql, params);
+            let error = match tokio::time::timeout(PATIENCE, answer).await {
+                Ok(Ok(rows)) => return Ok(rows),
+                Ok(Err(error)) => error,
+                Err(elapsed) => {
+                    self.part(&known);
+                    tokio::spawn(end(Arc::clone(&connection.cancel), connection.task.clone()));
+                    return Err(Error::uncertain(elapsed));
+                }
+            };
+            if connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
+                self.part(&known);
+            }
+            if !is_crossed(&error) || crossed == CROSSED {
+                return Err(explain(error));
+            }
+            crossed += 1;
+        }
     }
 }
 
@@ -176,84 +213,87 @@ impl Ask for On<'_> {
     }
 }
 
+/// A connection that was asked whether its settings are those of [`OPTIONS`].
+#[derive(Clone)]
+struct Known {
+    connection: Arc<Connection>,
+    /// Locked for a transaction around a statement, where a pooler has kept the settings away: it
+    /// lends another session to each transaction.
+    wraps: Option<Arc<tokio::sync::Mutex<()>>>,
+}
+
 /// One connection for one purpose, so that no purpose waits for another.
-#[derive(Debug)]
 pub(super) struct Link {
     connector: Connector,
     /// Locked for a look; never while anybody waits.
-    connection: Mutex<Option<Arc<Connection>>>,
+    known: Mutex<Option<Known>>,
 }
 
 impl Link {
-    pub(super) fn new(connector: Connector, connection: Option<Connection>) -> Self {
+    pub(super) fn new(connector: Connector) -> Self {
         Link {
             connector,
-            connection: Mutex::new(connection.map(Arc::new)),
+            known: Mutex::new(None),
         }
     }
 
     /// Connects, unless it is connected.
     pub(super) async fn connect(&self) -> Result<(), Error> {
-        self.connection().await.map(drop)
+        self.known().await.map(drop)
     }
 
-    pub(super) async fn ask_within(
-        &self,
-        patience: Duration,
-        sql: &str,
-        params: &[&dyn Param],
-    ) -> Result<Vec<Row>, Error> {
-        let mut crossed = 0;
-        loop {
-            let connection = self.connection().await?;
-            let client = &connection.client;
-            let answer = self.connector.schema.on(client).query(sql, params);
-            let answer = tokio::time::timeout(patience, answer).await;
-            let error = match answer {
-                Ok(Ok(rows)) => return Ok(rows),
-                Ok(Err(error)) => error,
-                Err(elapsed) => {
-                    self.part(&connection);
-                    tokio::spawn(end(Arc::clone(&connection.cancel), connection.task.clone()));
-                    return Err(Error::uncertain(elapsed));
-                }
-            };
-            if client.is_closed() || error.code().is_some_and(is_of_no_use) {
-                self.part(&connection);
-            }
-            if !is_crossed(&error) || crossed == CROSSED {
-                return Err(explain(error));
-            }
-            crossed += 1;
-        }
-    }
-
-    /// Gives the connection up, and fails what waits for it: after it may have been cut.
-    pub(super) fn reconnect(&self) {
-        if let Some(connection) = lock(&self.connection).take() {
-            connection.task.abort();
-        }
-    }
-
-    async fn connection(&self) -> Result<Arc<Connection>, Error> {
-        let known = lock(&self.connection)
-            .clone()
-            .filter(|known| !known.client.is_closed());
-        if let Some(connection) = known {
-            return Ok(connection);
+    async fn known(&self) -> Result<Known, Error> {
+        let known = lock(&self.known).clone();
+        if let Some(known) = known.filter(|known| !known.connection.client.is_closed()) {
+            return Ok(known);
         }
         let connection = Arc::new(self.connector.connection().await?);
-        *lock(&self.connection) = Some(Arc::clone(&connection));
-        Ok(connection)
+        let sql = "SELECT current_setting('default_transaction_isolation') <> 'read committed'
+            OR current_setting('synchronous_commit') <> 'on'";
+        let on = self.connector.schema.on(&connection.client);
+        let rows = within(on.ask(sql, &[])).await?;
+        let wraps = rows.first().is_some_and(|row| row.get(0));
+        let known = Known {
+            connection,
+            wraps: wraps.then(Arc::default),
+        };
+        *lock(&self.known) = Some(known.clone());
+        Ok(known)
+    }
+
+    /// Asks one statement, in one round trip.
+    async fn answer(
+        &self,
+        known: &Known,
+        sql: &str,
+        params: &[&dyn Param],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let client = &known.connection.client;
+        let answer = self.connector.schema.on(client).query(sql, params);
+        let Some(wraps) = &known.wraps else {
+            return answer.await;
+        };
+        let _alone = wraps.lock().await;
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED;
+            SET LOCAL synchronous_commit = on; SET LOCAL jit = off";
+        // All three are on their way before the first is answered. After an error the last one
+        // rolls back.
+        let (begun, rows, committed) = tokio::join!(
+            client.batch_execute(begin),
+            answer,
+            client.batch_execute("COMMIT")
+        );
+        let rows = rows?;
+        begun?;
+        committed?;
+        Ok(rows)
     }
 
     /// Takes a connection for no further calls.
-    fn part(&self, connection: &Arc<Connection>) {
-        let mut known = lock(&self.connection);
-        if known
-            .as_ref()
-            .is_some_and(|known| Arc::ptr_eq(known, connection))
-        {
+    fn part(&self, parted: &Known) {
+        let mut known = lock(&self.known);
+        let is_same = |known: &Known| Arc::ptr_eq(&known.connection, &parted.connection);
+        if known.as_ref().is_some_and(is_same) {
             *known = None;
         }
     }
@@ -309,16 +349,54 @@ fn is_of_no_use(code: &SqlState) -> bool {
 /// The class of errors that lie in the connection.
 const CONNECTION: &str = "08";
 
-/// The class of errors that lie in what a statement was given.
-const DATA: &str = "22";
-
 /// Translates an error. The server says when it did not do something; silence may mean either.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
-    match error.code() {
-        Some(code) if code.code().starts_with(DATA) => Error::Refused(Arc::new(error)),
-        Some(_) => Error::unavailable(error),
-        None => Error::uncertain(error),
+    let Some(code) = error.code() else {
+        return Error::uncertain(error);
+    };
+    match is_passing(code) {
+        true => Error::unavailable(error),
+        false => Error::Refused(Arc::new(error)),
     }
+}
+
+/// Returns whether an error lies in the connection, the server or its tables, whatever a statement
+/// was given: it will do once somebody has mended them. All others are refusals of what the
+/// statement was given, those of a check, an index or a trigger of the operator's too: a batch
+/// falls apart until the one timer is found.
+fn is_passing(code: &SqlState) -> bool {
+    let classes = [
+        CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0",
+        "XX",
+    ];
+    classes.iter().any(|class| code.code().starts_with(class))
+}
+
+/// Returns the only row of an answer.
+pub(super) fn one(rows: &[Row]) -> Result<&Row, Error> {
+    rows.first().ok_or_else(|| Error::uncertain("no row"))
+}
+
+/// Reads a number that is not negative.
+pub(super) fn count(row: &Row, index: usize) -> u32 {
+    row.get::<_, i32>(index).max(0).unsigned_abs()
+}
+
+/// Reads a moment.
+pub(super) fn time(row: &Row, index: usize) -> StoreTime {
+    StoreTime::from_micros(row.get(index))
+}
+
+/// Reads a place out of two columns, due and id, if there is one.
+pub(super) fn place(row: &Row, first: usize) -> Option<Place> {
+    let due = StoreTime::from_micros(row.get::<_, Option<i64>>(first)?);
+    let id = row.get(first + 1);
+    Some(Place { due, id })
+}
+
+/// Collects a column of what a statement is given.
+pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<A> {
+    rows.iter().map(read).collect()
 }
 
 impl fmt::Debug for Connection {
@@ -333,34 +411,8 @@ impl fmt::Debug for Connector {
     }
 }
 
-pub(super) fn slot(slot: u32) -> i32 {
-    slot as i32 // Slots are numbers of this type in the database.
-}
-
-/// Reads a number that is not negative.
-pub(super) fn count(row: &Row, index: usize) -> u32 {
-    row.get::<_, i32>(index).unsigned_abs()
-}
-
-/// Collects a column of rows.
-pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<A> {
-    rows.iter().map(read).collect()
-}
-
-/// Splits names into slots and keys.
-pub(super) fn names(names: &[KeyName]) -> (Vec<i32>, Vec<&str>) {
-    names
-        .iter()
-        .map(|name| (slot(name.slot), name.key.as_str()))
-        .unzip()
-}
-
-/// Reads a place out of three columns: slot, due, id.
-pub(super) fn place(row: &Row, first: usize) -> Place {
-    let due = StoreTime::from_micros(row.get(first + 1));
-    Place {
-        due,
-        slot: count(row, first),
-        id: row.get(first + 2),
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").finish_non_exhaustive()
     }
 }

@@ -3,57 +3,53 @@
 mod bulk;
 mod claims;
 mod link;
-mod schedule;
+mod lists;
+mod look;
 mod schema;
-mod store;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod within;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
-use crate::entry::{Error, check_name};
-use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, slot, within};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched, check_name,
+};
+use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, one, time, within};
+use crate::store::postgres::look::Floor;
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use crate::store::{
+    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
+};
+use crate::sync;
+use crate::when::{Moment, StoreTime};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Config, NoTls, Socket};
+use tokio_postgres::{Config, IsolationLevel, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
-/// A node has seven connections from its start: one for its lease alone, one each to load, claim
-/// and acknowledge, two for users' writes, and one for notices while it rests. Without all seven it
-/// does not start. Lists and counts of timers use an eighth. A node behind PgBouncer in transaction
-/// mode works; there a resting node looks once a second.
+/// A node has six connections: one each to claim, to acknowledge, for looks and for notices, and
+/// two for users' writes. Lists of timers use a seventh. A node behind PgBouncer in transaction
+/// mode works; it hears no notices there, and finds within a second what other nodes have
+/// scheduled.
 #[derive(Debug)]
 pub struct Postgres {
-    first: u32,
+    space: String,
     connector: Connector,
-    lease: Link,
-    load: Link,
     claim: Link,
     acknowledge: Link,
+    look: Link,
     write: [Link; 2],
-    /// For lists and counts, one at a time: no other call waits behind them.
-    look: Mutex<Link>,
+    /// For lists: no other call waits behind them.
+    list: Link,
     /// Which write link is next.
     turn: AtomicUsize,
-    /// The store's clock at the last hints, in microseconds.
-    seen: AtomicI64,
-    /// Whether a node has joined.
-    joined: AtomicBool,
-    /// Receives notices of timers while the node rests.
-    listener: Mutex<Option<Listener>>,
-    /// The transaction by which the node rests, or 0.
-    rests_since: AtomicI64,
-}
-
-#[derive(Debug)]
-struct Listener {
-    connection: Connection,
-    /// Whether notices arrive, if known: a pooler passes none.
-    hears: Option<bool>,
+    floor: sync::Mutex<Floor>,
+    /// Receives notices.
+    listener: Mutex<Option<Connection>>,
 }
 
 /// A database that [`Durable::postgres`] connects to.
@@ -69,13 +65,11 @@ impl Durable<Postgres> {
     /// Sets up a node on a PostgreSQL database, without TLS unless [`tls`](DurableBuilder::tls) is
     /// called. The tables lie in a schema of their own, and are made if missing.
     pub fn postgres(config: Config) -> DurableBuilder<PostgresServer> {
-        let connector = Connector::new(config.clone(), NoTls);
-        let (namespace, schema) = ("default".to_owned(), DEFAULT.to_owned());
         DurableBuilder::new(PostgresServer {
+            connector: Connector::new(config.clone(), NoTls),
             config,
-            connector,
-            namespace,
-            schema,
+            namespace: "default".to_owned(),
+            schema: DEFAULT.to_owned(),
         })
     }
 }
@@ -114,291 +108,236 @@ impl OpenStore for PostgresServer {
     async fn open(mut self) -> Result<Postgres, Error> {
         check_name("namespace", &self.namespace)?;
         self.connector.schema = Schema::new(&self.schema)?;
-        let (first, connection) = prepare(&self.connector, &self.namespace).await?;
-        let link = || Link::new(self.connector.clone(), None);
-        Ok(Postgres {
-            first,
-            lease: Link::new(self.connector.clone(), Some(connection)),
-            load: link(),
+        prepare(&self.connector).await?;
+        let link = || Link::new(self.connector.clone());
+        let store = Postgres {
             claim: link(),
             acknowledge: link(),
+            look: link(),
             write: [link(), link()],
-            look: Mutex::new(link()),
+            list: link(),
             turn: AtomicUsize::new(0),
-            seen: AtomicI64::new(0),
-            joined: AtomicBool::new(false),
+            floor: sync::Mutex::default(),
             listener: Mutex::new(None),
-            rests_since: AtomicI64::new(0),
+            space: self.namespace,
             connector: self.connector,
-        })
+        };
+        let [one, other] = &store.write;
+        for link in [&store.claim, &store.acknowledge, &store.look, one, other] {
+            link.connect().await?;
+        }
+        Ok(store)
     }
 }
 
-/// Wakes resting nodes.
-const NOTICE: &str = "SELECT pg_notify($1, '')";
-
-/// Ends a transaction whose client stands still.
-const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
-
-/// How long the first notice may take.
-const HEARS: Duration = Duration::from_secs(1);
-
 impl Postgres {
-    /// Listens for timers; returns whether notices arrive.
-    async fn listen(&self) -> Result<bool, Error> {
-        let mut listener = self.listener.lock().await;
-        // One that has ended tells at once, again and again.
-        let known = listener
-            .take()
-            .filter(|known| !known.connection.client.is_closed());
-        let Listener {
-            mut connection,
-            hears,
-        } = match known {
-            Some(known) => known,
-            None => self.listener().await?,
-        };
-        let hears = match hears {
-            Some(hears) => hears,
-            None => {
-                let channel = self.channel();
-                let listen = format!("LISTEN {channel}");
-                within(
-                    self.connector
-                        .schema
-                        .on(&connection.client)
-                        .execute(&listen),
-                )
-                .await?;
-                // From another connection: a pooler passes on what comes while one is in use.
-                self.load.ask(NOTICE, &[&channel]).await?;
-                tokio::time::timeout(HEARS, connection.noticed.changed())
-                    .await
-                    .is_ok()
-            }
-        };
-        *listener = Some(Listener {
-            connection,
-            hears: Some(hears),
-        });
-        Ok(hears)
-    }
-
-    async fn listener(&self) -> Result<Listener, Error> {
-        Ok(Listener {
-            connection: self.connector.connection().await?,
-            hears: None,
-        })
-    }
-
-    /// Makes all connections, or says how many are missing.
-    async fn connect_all(&self) -> Result<(), Error> {
-        let links = self.own().into_iter().chain(&self.write);
-        let all = links.clone().count() + 1;
-        let missing = |made, error| {
-            let told = format!("a node needs {all} connections, and was given {made}: {error}");
-            Error::unavailable(told)
-        };
-        for (made, link) in links.enumerate() {
-            link.connect().await.map_err(|error| missing(made, error))?;
-        }
-        let listener = self
-            .listener()
-            .await
-            .map_err(|error| missing(all - 1, error))?;
-        *self.listener.lock().await = Some(listener);
-        Ok(())
-    }
-
-    async fn connect_own(&self) -> Result<(), Error> {
-        for link in self.own() {
-            link.connect().await?;
-        }
-        Ok(())
-    }
-
-    /// Returns the links that a node needs to fire timers.
-    fn own(&self) -> [&Link; 4] {
-        [&self.lease, &self.load, &self.claim, &self.acknowledge]
-    }
-
-    /// Makes deleted slots anew, with a warning.
-    async fn mend(&self) -> Result<(), Error> {
-        let slots = make_slots(&self.load, self.range()).await?;
-        tracing::warn!(slots, "slots were missing, and are made anew");
-        Ok(())
-    }
-
-    /// Makes missing slots anew, and fails then.
-    async fn check_slots(&self, found: u32) -> Result<(), Error> {
-        if found >= SLOTS {
-            return Ok(());
-        }
-        self.mend().await?;
-        Err(missing())
-    }
-
-    /// Returns the number of the namespace.
-    fn namespace(&self) -> i32 {
-        slot(self.first / SLOTS)
-    }
-
-    /// Returns the channel of the resting nodes.
-    fn channel(&self) -> String {
-        format!("tickwheel_{}", self.namespace())
-    }
-
-    /// Returns the first and the last slot of the namespace.
-    fn range(&self) -> Range {
-        [slot(self.first), slot(self.first + SLOTS - 1)]
-    }
-
     fn write(&self) -> &Link {
         // Relaxed: any turn will do.
         &self.write[self.turn.fetch_add(1, Ordering::Relaxed) % self.write.len()]
     }
-}
 
-/// Notifies resting nodes of `$rows`, which have slots and dues. The statement must read `told`.
-macro_rules! told {
-    ($rows:literal) => {
-        concat!(
-            "told AS MATERIALIZED (
-                SELECT pg_notify('tickwheel_' || m.namespace, '') FROM tickwheel.member m
-                WHERE m.rests AND EXISTS (SELECT FROM ",
-            $rows,
-            " w WHERE w.slot / 1024 = m.namespace AND w.due < m.horizon))"
+    /// Connects, and listens for notices.
+    async fn listen(&self) -> Result<Connection, Error> {
+        let connection = self.connector.connection().await?;
+        let listen = format!("LISTEN {CHANNEL}");
+        within(
+            self.connector
+                .schema
+                .on(&connection.client)
+                .execute(&listen),
         )
-    };
-}
-use told;
-
-/// Hints at rows to the owners of their slots, restricted by `$but`, and notifies resting nodes.
-macro_rules! hinted {
-    ($rows:literal, $but:literal) => {
-        concat!(
-            "hinted AS (INSERT INTO tickwheel.inbox (node, written, slot, due, id)
-                SELECT m.node, tickwheel.clock(), w.slot, w.due, w.id FROM ",
-            $rows,
-            " w JOIN tickwheel.slot s USING (slot) JOIN tickwheel.member m ON m.node = s.owner
-                WHERE w.due < m.horizon ",
-            $but,
-            "), ",
-            told!($rows)
-        )
-    };
-}
-use hinted;
-
-/// Joins to a row `i` the timer with the same columns. The limit of one makes the server use an
-/// index for each row, also for a table that was vacuumed while empty. `at` locates the timer for
-/// lock and write; the second comparison makes the server expect one row.
-macro_rules! timer {
-    ($($column:literal),+) => {
-        concat!(
-            "JOIN LATERAL (SELECT ctid AS at, * FROM tickwheel.timer WHERE true",
-            $(" AND ", $column, " = i.", $column,)+
-            " LIMIT 1) t ON true",
-            $(" AND t.", $column, " = i.", $column,)+
-            " "
-        )
-    };
-}
-use timer;
-
-/// The first and the last slot of a namespace.
-type Range = [i32; 2];
-
-/// Slots are missing, for example because all tables were emptied.
-#[derive(Debug)]
-struct Missing;
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("slots of the namespace were deleted: they are made anew, so try again")
+        .await?;
+        Ok(connection)
     }
 }
 
-impl std::error::Error for Missing {}
+/// Where nodes are told of timers that are due soon, of all namespaces and schemas.
+const CHANNEL: &str = "tickwheel";
 
-fn missing() -> Error {
-    Error::unavailable(Missing)
+/// How long after a failure the node listens again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// Reads a notice: the due time, the id, and the namespace, which may have spaces.
+fn told(notice: &str, space: &str) -> Option<Place> {
+    let mut parts = notice.splitn(3, ' ');
+    let due = parts.next()?.parse().ok()?;
+    let id = parts.next()?.parse().ok()?;
+    (parts.next()? == space).then_some(Place {
+        due: StoreTime::from_micros(due),
+        id,
+    })
 }
 
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Unavailable(cause) if cause.is::<Missing>())
+impl Operations for Postgres {
+    fn space(&self) -> &str {
+        &self.space
+    }
+
+    async fn schedule(
+        &self,
+        timers: Vec<NewTimer>,
+        tell: bool,
+    ) -> Result<Changed<Scheduled>, Error> {
+        timers::schedule(self.write(), &self.space, &timers, tell).await
+    }
+
+    async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
+        timers::cancel(self.write(), &self.space, &names).await
+    }
+
+    async fn touch(
+        &self,
+        moves: Vec<(Name, Moment)>,
+        tell: bool,
+    ) -> Result<Changed<Touched>, Error> {
+        timers::touch(self.write(), &self.space, &moves, tell).await
+    }
+
+    async fn claim(&self, want: Want) -> Result<Claims, Error> {
+        claims::claim(&self.claim, &self.space, &want).await
+    }
+
+    async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
+        let floor = sync::lock(&self.floor).claims;
+        claims::take_over(&self.claim, &self.space, floor, (most, limit), lease).await
+    }
+
+    async fn look(&self) -> Result<Look, Error> {
+        look::look(&self.look, &self.space, &self.floor).await
+    }
+
+    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
+        claims::renew(&self.acknowledge, &self.space, &renewals).await
+    }
+
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
+        claims::acknowledge(&self.acknowledge, &self.space, &acks).await
+    }
+
+    async fn told(&self) -> Option<Place> {
+        let mut listener = self.listener.lock().await;
+        loop {
+            if listener.is_none() {
+                match self.listen().await {
+                    Ok(connection) => *listener = Some(connection),
+                    Err(error) => {
+                        tracing::debug!(%error, "no notices are heard");
+                        tokio::time::sleep(LISTEN_AGAIN).await;
+                        continue;
+                    }
+                }
+            }
+            let Some(connection) = listener.as_mut() else {
+                continue;
+            };
+            let Some(notice) = connection.notices.recv().await else {
+                // Lost: the claim of the next second finds what was not heard of.
+                *listener = None;
+                tokio::time::sleep(LISTEN_AGAIN).await;
+                continue;
+            };
+            let more = std::iter::from_fn(|| connection.notices.try_recv().ok());
+            let notices = std::iter::once(notice).chain(more);
+            let first = notices
+                .filter_map(|notice| told(&notice, &self.space))
+                .min();
+            if first.is_some() {
+                return first;
+            }
+        }
+    }
+
+    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
+        timers::get(self.write(), &self.space, &name).await
+    }
+
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        lists::list(&self.list, &self.space, search).await
+    }
+
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        lists::dead(&self.list, &self.space, search).await
+    }
+
+    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
+        bulk::requeue(self.write(), &self.space, id).await
+    }
+
+    async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
+        bulk::step(self.write(), &self.space, &bulk, after, limit).await
+    }
+
+    async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
+        bulk::pause(self.write(), &self.space, tag.as_deref(), until).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        bulk::pauses(self.write(), &self.space).await
+    }
+
+    async fn now(&self) -> Result<StoreTime, Error> {
+        let rows = self.write().ask("SELECT tickwheel.clock()", &[]).await?;
+        one(&rows).map(|row| time(row, 0))
+    }
 }
 
-/// How many slots a namespace has. Never changes: a key's slot follows from its hash.
-const SLOTS: u32 = 1_024;
+/// The steps to the first version, and from each version to the next. Never changed once released.
+const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
 
-/// The steps to the oldest version that is migrated, and from each version to the next. Never
-/// changed once released.
-const MIGRATIONS: [&str; 2] = [include_str!("tables.sql"), include_str!("version_8.sql")];
-
-/// The oldest version of the tables that is migrated.
-const OLDEST: i32 = 7;
-
-/// The version of the tables that this crate uses.
-pub const VERSION: i32 = OLDEST + MIGRATIONS.len() as i32 - 1;
+/// The version of the tables that this crate uses, which a function in their schema returns.
+pub const VERSION: i32 = MIGRATIONS.len() as i32;
 
 /// Takes the lock for changes of tables. Its number is "tickwhee".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
-/// Migrates the tables if needed, and returns the first slot of the namespace, which is made if
-/// missing. Up-to-date tables need no rights to change them.
-async fn prepare(connector: &Connector, namespace: &str) -> Result<(u32, Connection), Error> {
+/// Ends a transaction whose client stands still.
+const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
+
+/// Migrates the tables if needed. Up-to-date tables need no rights to change them.
+async fn prepare(connector: &Connector) -> Result<(), Error> {
     let mut connection = connector.connection().await?;
     let client = &mut connection.client;
-    if within(version(connector.schema.on(client))).await? != Some(VERSION) {
-        // As long as it takes: an index is built, or another node migrates.
-        let change = client.transaction().await.map_err(explain)?;
-        migrate(connector.schema.on(change.client())).await?;
-        change.commit().await.map_err(explain)?;
+    if within(version(connector.schema.on(client))).await? == Some(VERSION) {
+        return Ok(());
     }
-    let first = within(first_slot(connector.schema.on(client), namespace)).await?;
-    Ok((first, connection))
+    // As long as it takes: an index is built, or another node migrates. The version is read again
+    // under the lock, by a snapshot of its own.
+    let change = client.build_transaction();
+    let change = change.isolation_level(IsolationLevel::ReadCommitted);
+    let change = change.start().await.map_err(explain)?;
+    let on = connector.schema.on(change.client());
+    on.execute(IDLE_BOUND).await?;
+    on.execute(LOCK).await?;
+    let found = version(on).await?;
+    if found != Some(VERSION) {
+        let sql = migration(connector.schema.name(), found.unwrap_or(0))?;
+        on.execute(&sql).await?;
+    }
+    change.commit().await.map_err(explain)
 }
 
 /// Returns the version of the tables, if there are any.
-async fn version(client: On<'_>) -> Result<Option<i32>, Error> {
-    // A table that is read: a name alone is looked up among those that were known before the lock.
-    let sql = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'version'";
-    if client.ask(sql, &[&client.schema.name()]).await?.is_empty() {
+async fn version(on: On<'_>) -> Result<Option<i32>, Error> {
+    // By the table: a name alone would be looked up among those that were known before the lock.
+    let sql = "SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0";
+    if on.ask(sql, &[&on.schema.name()]).await?.is_empty() {
         return Ok(None);
     }
-    let rows = client
-        .ask("SELECT version FROM tickwheel.version", &[])
-        .await?;
-    let found = rows.first().map(|row| row.get(0));
-    check(found)?;
-    Ok(found)
+    let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
+    let found = one(&rows)?.get(0);
+    steps(found)?;
+    Ok(Some(found))
 }
 
-/// Returns how many steps were done.
-fn check(found: Option<i32>) -> Result<usize, Error> {
-    match found.unwrap_or(0) {
-        0 => Ok(0),
-        found @ OLDEST..=VERSION => Ok((found - OLDEST + 1) as usize),
-        found => Err(Error::UnknownSchema {
-            found,
-            known: VERSION,
-        }),
-    }
-}
-
-/// Migrates the tables. One node migrates; the others wait.
-async fn migrate(change: On<'_>) -> Result<(), Error> {
-    change.execute(IDLE_BOUND).await?;
-    change.execute(LOCK).await?;
-    match version(change).await? {
-        Some(VERSION) => Ok(()),
-        found => {
-            change
-                .execute(&migration(change.schema.name(), found.unwrap_or(0))?)
-                .await
-        }
-    }
+/// Returns the steps that are left from a version on.
+fn steps(found: i32) -> Result<&'static [&'static str], Error> {
+    let done = usize::try_from(found).ok();
+    let left = done.and_then(|done| MIGRATIONS.get(done..));
+    left.ok_or(Error::UnknownSchema {
+        found,
+        known: VERSION,
+    })
 }
 
 /// Returns the SQL that migrates the tables of a schema from a version to [`VERSION`]: from 0 if
@@ -408,50 +347,27 @@ async fn migrate(change: On<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`Error::UnknownSchema`] if `from` is a version that is not migrated; [`Error::BadName`].
 pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
-    let (done, schema) = (check(Some(from))?, Schema::new(schema)?);
-    let (steps, name) = (MIGRATIONS[done..].join("\n"), schema.name());
+    let steps = steps(from)?.join("\n");
+    let schema = Schema::new(schema)?;
+    let name = schema.name();
+    let check = match from {
+        0 => String::new(), // What is there already fails to be made.
+        _ => format!(
+            "DO $$ BEGIN
+    IF tickwheel.version() <> {from} THEN
+        RAISE EXCEPTION 'the tables are not of version {from}';
+    END IF;
+END $$;"
+        ),
+    };
     let sql = format!(
         "{LOCK}
 CREATE SCHEMA IF NOT EXISTS \"{name}\";
-CREATE TABLE IF NOT EXISTS tickwheel.version (version int NOT NULL);
-DO $$ BEGIN
-    IF (SELECT coalesce(max(version), 0) FROM tickwheel.version) <> {from} THEN
-        RAISE EXCEPTION 'the tables are not of version {from}';
-    END IF;
-END $$;
+{check}
 {steps}
-DELETE FROM tickwheel.version;
-INSERT INTO tickwheel.version VALUES ({VERSION});
+CREATE OR REPLACE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql IMMUTABLE
+    AS $$ SELECT {VERSION} $$;
 "
     );
     Ok(schema.of(&sql).into_owned())
-}
-
-async fn first_slot(client: On<'_>, namespace: &str) -> Result<u32, Error> {
-    let sql = "SELECT id FROM tickwheel.namespace WHERE name = $1";
-    let mut rows = client.ask(sql, &[&namespace]).await?;
-    if rows.is_empty() {
-        // Draws a number also where another node was first: none is made at each start.
-        let made = "INSERT INTO tickwheel.namespace (name) VALUES ($1) ON CONFLICT DO NOTHING";
-        client.ask(made, &[&namespace]).await?;
-        rows = client.ask(sql, &[&namespace]).await?;
-    }
-    let id: Option<i32> = rows.first().map(|row| row.get(0));
-    let id = id.ok_or_else(|| Error::unavailable("the namespace was deleted meanwhile"))?;
-    let last = id
-        .checked_add(1)
-        .and_then(|next| next.checked_mul(SLOTS as i32));
-    let last = last.ok_or_else(|| Error::unavailable("there are too many namespaces"))?;
-    let first = last - SLOTS as i32;
-    make_slots(&client, [first, last - 1]).await?;
-    Ok(first.unsigned_abs())
-}
-
-/// Makes missing slots of a namespace; returns how many. Each begins in an epoch above all former
-/// epochs of its number.
-async fn make_slots(at: &impl Ask, [first, last]: Range) -> Result<usize, Error> {
-    let made = "INSERT INTO tickwheel.slot (slot, epoch)
-        SELECT slot, tickwheel.clock() FROM generate_series($1, $2) AS s(slot)
-        ON CONFLICT DO NOTHING RETURNING slot";
-    Ok(at.ask(made, &[&first, &last]).await?.len())
 }

@@ -10,6 +10,7 @@ use tokio_postgres::{Client, Row};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schema(pub(super) Option<Arc<str>>);
 
+/// Where the tables lie by default: what the statements say.
 pub(super) const DEFAULT: &str = "tickwheel";
 
 impl Schema {
@@ -98,13 +99,16 @@ mod tests {
                 "{name:?}"
             );
         }
-        let sql = "DELETE FROM tickwheel.timer USING tickwheel.slot";
+        let sql = "DELETE FROM tickwheel.timer USING tickwheel.pause";
         let of = |name| {
             Schema::new(name)
                 .map(|schema| schema.of(sql).into_owned())
                 .unwrap()
         };
         assert_eq!(of(DEFAULT), sql);
-        assert_eq!(of("user"), "DELETE FROM \"user\".timer USING \"user\".slot");
+        assert_eq!(
+            of("user"),
+            "DELETE FROM \"user\".timer USING \"user\".pause"
+        );
     }
 }

@@ -1,48 +1,43 @@
 //! Timers inside a transaction of the user's own: they change if and only if that commits.
 
 use crate::durable::Durable;
-use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When};
-use crate::node::batcher::is_locked;
-use crate::store::KeyName;
-use crate::store::postgres::link::{Ask, Param, slot};
-use crate::store::postgres::schema::{On, Schema};
-use crate::store::postgres::{Postgres, is_missing, schedule, timers};
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
+use crate::store::postgres::schema::On;
+use crate::store::postgres::{Postgres, claims, timers};
+use crate::store::{Ack, Ending, Name, Operations};
+use crate::when::When;
 use tokio_postgres::Transaction;
-
-/// Waits for a row that somebody has locked: only then it is known whose it is.
-const DONE: &str = "DELETE FROM tickwheel.timer
-    WHERE slot = $1 AND due = $2 AND id = $3 AND claim = $4 RETURNING id";
 
 impl Durable<Postgres> {
     /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
     /// before. The transaction is one on the same database.
     ///
-    /// One that is due before the commit fires soon after it; where the transaction took more than
-    /// seconds, up to 40 s after it, and more than ten minutes, up to ten minutes.
+    /// One that is due before the commit fires soon after it. If nodes were not told of it, because
+    /// the transaction took longer than a second or the server's queue of notices was half full,
+    /// that takes up to two seconds.
     ///
-    /// The transaction may be of any isolation level. Takes one round trip.
+    /// The transaction may be of any isolation level. Above `READ COMMITTED` it fails with the
+    /// database's 40001 if the key has changed since its snapshot: repeat it. Takes one round trip.
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what the database says, as
-    /// [`Error::Unavailable`]: roll the transaction back.
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what the database says:
+    /// [`Error::Refused`] of the timer, [`Error::Unavailable`] otherwise, [`Error::Uncertain`] if
+    /// the connection is lost. Roll the transaction back.
     pub async fn schedule_in(
         &self,
         transaction: &Transaction<'_>,
         entry: Entry,
     ) -> Result<Scheduled, Error> {
-        let row = self.row(entry)?;
-        let answer = schedule::schedule_in(&self.on(transaction), row).await;
-        if answer.as_ref().is_err_and(is_missing) {
-            self.store().mend().await?; // Not in a transaction for which others would wait.
-        }
-        let answer = answer?;
-        self.count(usize::from(answer != Scheduled::Kept), 0);
+        let timer = entry.timer()?;
+        let space = self.store().space();
+        let answer = timers::schedule_in(&self.on(transaction), space, timer).await?;
+        self.count(answer != Scheduled::Kept, false);
         Ok(answer)
     }
 
     /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
     /// gone if and only if that commits. Until then no handler gets it. Waits for a transaction
-    /// that has it locked. Takes two round trips.
+    /// that has it locked. Takes one round trip.
     ///
     /// # Errors
     /// As for [`schedule_in`](Self::schedule_in).
@@ -51,20 +46,15 @@ impl Durable<Postgres> {
         transaction: &Transaction<'_>,
         key: &str,
     ) -> Result<Cancelled, Error> {
-        let name = self.lock(transaction, key).await?;
-        let answer = timers::cancel(&self.on(transaction), vec![name])
-            .await?
-            .pop()
-            .flatten();
-        self.count(
-            0,
-            usize::from(matches!(answer, Some(Cancelled::Cancelled(_)))),
-        );
-        answer.ok_or_else(is_locked)
+        check_name("key", key)?;
+        let name = Name::of_key(key);
+        let answer = timers::cancel_in(&self.on(transaction), self.store().space(), name).await?;
+        self.count(false, matches!(answer, Cancelled::Cancelled(_)));
+        Ok(answer)
     }
 
     /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
-    /// ends no handler gets it. Waits for a transaction that has it locked. Takes two round trips.
+    /// ends no handler gets it. Waits for a transaction that has it locked. Takes one round trip.
     ///
     /// # Errors
     /// As for [`schedule_in`](Self::schedule_in).
@@ -74,28 +64,14 @@ impl Durable<Postgres> {
         key: &str,
         when: impl Into<When>,
     ) -> Result<Touched, Error> {
-        let due = self.resolve(when);
-        let name = self.lock(transaction, key).await?;
-        let on = self.on(transaction);
-        timers::touch(&on, vec![(name, due)])
-            .await?
-            .pop()
-            .flatten()
-            .ok_or_else(is_locked)
+        check_name("key", key)?;
+        let name = Name::of_key(key);
+        let moment = when.into().into();
+        timers::touch_in(&self.on(transaction), self.store().space(), name, moment).await
     }
 
     fn on<'a>(&'a self, transaction: &'a Transaction<'_>) -> On<'a> {
         self.store().connector.schema.on(transaction.client())
-    }
-
-    /// Locks a key's timer, if it has one.
-    async fn lock(&self, transaction: &Transaction<'_>, key: &str) -> Result<KeyName, Error> {
-        let name = self.name(key)?;
-        let sql = "SELECT FROM tickwheel.timer WHERE slot = $1 AND key = $2 FOR UPDATE";
-        self.on(transaction)
-            .ask(sql, &[&slot(name.slot), &key])
-            .await?;
-        Ok(name)
     }
 }
 
@@ -109,15 +85,17 @@ impl Due {
     ///
     /// # Errors
     /// [`Error::Fenced`] if the timer is another's by now: roll back. What the database says, as
-    /// [`Error::Unavailable`].
+    /// for [`schedule_in`](Durable::schedule_in). [`Error::Closed`] if the node is gone.
     pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
-        let (schema, due) = (Schema(self.schema.clone()), self.at.as_micros());
-        let claim: [&dyn Param; 4] = [&slot(self.slot), &due, &self.id, &self.token.epoch];
-        let deleted = schema.on(transaction.client()).ask(DONE, &claim).await?;
-        if deleted.is_empty() {
-            Err(Error::Fenced)
-        } else {
-            Ok(())
+        let node = self.node::<Postgres>().ok_or(Error::Closed)?;
+        let ack = Ack {
+            name: Name(self.name.clone()),
+            token: self.token,
+            ending: Ending::Done,
+        };
+        match claims::acknowledge_in(&node.on(transaction), &self.space, ack).await? {
+            true => Ok(()),
+            false => Err(Error::Fenced),
         }
     }
 }

@@ -1,300 +1,149 @@
 //! A store in a file: SQLite, for one node.
 
-mod bulk;
+mod file;
+mod rows;
+#[cfg(test)]
+mod tests;
 mod thread;
-mod timers;
 mod within;
 
 pub use within::Transaction;
 
-use crate::durable::{Durable, DurableBuilder};
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Pending, Search, Touched};
+use crate::durable::{Durable, DurableBuilder, OpenStore};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
+};
+use crate::store::rows::Rows;
 use crate::store::sqlite::thread::Job;
 use crate::store::{
-    Ack, Bars, Bulk, Claim, Claims, First, Hints, KeyName, NewRow, NodeId, Owned, Page, Place,
-    Scope, Sealed, Step, Store, StoreTime, Survey, Written,
+    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
 };
+use crate::when::{Moment, StoreTime};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, SystemTime};
-use tokio::sync::Notify;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-/// A store in a file of SQLite, which one process has at a time.
+/// A store in a file of SQLite, which one node has at a time.
 ///
-/// One thread has the connection; what many callers ask of it at once is committed together, but
+/// One thread has the connection. What many callers ask of it at once is committed together, except
 /// for each [`transact`](Durable::transact). The file is written ahead and flushed at each commit:
-/// what was answered survives a crash of the machine. Its clock is this machine's.
+/// what was answered survives a crash of the machine. The store's clock is this machine's. When
+/// that leaps, claims last as long as before, and what has become due is found at once.
+///
+/// The node keeps the file to itself by a lock on a file beside it, whose name has `-lock` at the
+/// end and which stays there. All that reads or writes the timers' tables does so through the node.
+/// The file does not lie on a network's disk, where locks are not safe. Once a second the node
+/// looks whether the file is still at its path. If it was deleted or replaced, the store closes:
+/// each call answers [`Error::Unavailable`].
 #[derive(Debug)]
 pub struct Sqlite {
+    /// The file's path.
+    space: Arc<str>,
     /// The thread ends when this is dropped, after what it has been asked.
     jobs: mpsc::Sender<Box<dyn Job>>,
-    /// Notified of each timer that the node which rests is told of.
-    told: Arc<Notify>,
+    /// Places that the node does not know of. Locked by the task that waits for them.
+    told: Mutex<UnboundedReceiver<Place>>,
 }
 
 /// A file that [`Durable::sqlite`] opens.
 #[derive(Debug)]
 pub struct SqliteFile {
     path: PathBuf,
-    is_written: bool,
-}
-
-impl SqliteFile {
-    /// Has it opened to be looked at: it is not written, made or migrated, and each call of the
-    /// store that would change something fails. While a node has it open, it is refused, and a node
-    /// that is started while somebody looks waits for that, at most five seconds.
-    #[must_use]
-    pub fn read_only(self) -> Self {
-        SqliteFile {
-            is_written: false,
-            ..self
-        }
-    }
 }
 
 impl Durable<Sqlite> {
-    /// Sets up a node whose timers lie in a file. It is made if there is none. A file is one
-    /// namespace, and no two nodes have it at a time: the second one is refused. So is a file that
-    /// is damaged; to find out, a start reads all of it.
+    /// Sets up a node whose timers lie in a file, which is made if there is none. A file is one
+    /// namespace, and one node has it at a time: a second one is refused, after a second in which
+    /// the first may end. So is a file that is damaged; to find out, a start reads all of it.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
-        DurableBuilder::new(SqliteFile {
-            path: path.into(),
-            is_written: true,
-        })
+        DurableBuilder::new(SqliteFile { path: path.into() })
     }
 }
 
-/// The only slot.
-const SLOT: u32 = 0;
+impl OpenStore for SqliteFile {
+    type Store = Sqlite;
 
-fn now() -> StoreTime {
-    StoreTime::from(SystemTime::now())
+    async fn open(self) -> Result<Sqlite, Error> {
+        thread::start(self.path, Box::new(thread::clocks)).await
+    }
 }
 
-impl Sealed for Sqlite {}
-
-impl Store for Sqlite {
-    fn slots(&self) -> u32 {
-        1
+impl Operations for Sqlite {
+    fn space(&self) -> &str {
+        &self.space
     }
 
-    fn slot(&self, _: u64) -> u32 {
-        SLOT
+    async fn schedule(&self, timers: Vec<NewTimer>, _: bool) -> Result<Changed<Scheduled>, Error> {
+        self.call(|rows, now| rows.schedule(timers, now)).await
     }
 
-    async fn join(&self, node: NodeId, _: Duration) -> Result<(), Error> {
-        // The former node has lost its lease: a node joins again only then.
-        self.call(move |_, state| {
-            (state.member, state.owner) = (Some(node), None);
-            Ok(())
-        })
-        .await
+    async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
+        self.call(|rows, now| rows.cancel(names, now)).await
     }
 
-    async fn renew(&self, node: NodeId, _: Duration) -> Result<bool, Error> {
-        self.call(move |_, state| Ok(state.member == Some(node)))
+    async fn touch(&self, moves: Vec<(Name, Moment)>, _: bool) -> Result<Changed<Touched>, Error> {
+        self.call(|rows, now| rows.touch(moves, now)).await
+    }
+
+    async fn claim(&self, want: Want) -> Result<Claims, Error> {
+        self.call(move |rows, now| rows.claim(want, now)).await
+    }
+
+    async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
+        self.call(move |rows, now| rows.take_over(most, limit, lease, now))
             .await
     }
 
-    async fn survey(&self, node: NodeId) -> Result<Survey, Error> {
-        self.call(move |_, state| {
-            let own = state.owner.filter(|(owner, _)| *owner == node);
-            let owned = own.map(|(_, epoch)| Owned { slot: SLOT, epoch });
-            let (live, free) = (
-                state.member.iter().count(),
-                u32::from(state.owner.is_none()),
-            );
-            let (owned, next_end) = (owned.into_iter().collect(), None);
-            Ok(Survey {
-                live: live as u32,
-                slots: 1,
-                owned,
-                free,
-                next_end,
-            })
-        })
-        .await
+    async fn look(&self) -> Result<Look, Error> {
+        self.call(|rows, now| rows.look(now)).await
     }
 
-    async fn take(&self, node: NodeId, at_most: u32) -> Result<Vec<Owned>, Error> {
-        self.call(move |file, state| {
-            if state.member != Some(node) || state.owner.is_some() || at_most == 0 {
-                return Ok(Vec::new());
-            }
-            let epoch = thread::next_epoch(file)?;
-            state.owner = Some((node, epoch));
-            Ok(vec![Owned { slot: SLOT, epoch }])
-        })
-        .await
+    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
+        self.call(|rows, now| rows.renew(renewals, now)).await
     }
 
-    /// Does nothing: there is no other node.
-    async fn retire(&self, _: NodeId) -> Result<(), Error> {
-        Ok(())
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
+        self.call(|rows, now| rows.acknowledge(acks, now)).await
     }
 
-    async fn release(&self, node: NodeId, slots: Vec<Owned>) -> Result<(), Error> {
-        self.call(move |_, state| {
-            let given = |owner: &(NodeId, i64)| {
-                owner.0 == node
-                    && slots.contains(&Owned {
-                        slot: SLOT,
-                        epoch: owner.1,
-                    })
-            };
-            state.owner = state.owner.filter(|owner| !given(owner));
-            Ok(())
-        })
-        .await
+    async fn told(&self) -> Option<Place> {
+        self.told.lock().await.recv().await
     }
 
-    async fn leave(&self, node: NodeId) -> Result<(), Error> {
-        self.call(move |_, state| {
-            state.member = state.member.filter(|member| *member != node);
-            state.rests_until = StoreTime::MIN;
-            state.owner = state.owner.filter(|(owner, _)| *owner != node);
-            Ok(())
-        })
-        .await
+    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
+        self.call(move |rows, _| rows.get(&name)).await
     }
 
-    async fn rest(&self, _: NodeId, until: StoreTime) -> Result<bool, Error> {
-        self.call(move |_, state| {
-            state.rests_until = until;
-            Ok(true)
-        })
-        .await
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.call(move |rows, _| rows.list(&search)).await
     }
 
-    async fn told(&self, _: NodeId) -> Result<(), Error> {
-        self.told.notified().await;
-        Ok(())
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.call(move |rows, _| rows.dead(&search)).await
     }
 
-    async fn first(&self) -> Result<First, Error> {
-        self.call(|file, _| {
-            Ok(First {
-                due: timers::first(file)?,
-                open: false,
-                now: now(),
-            })
-        })
-        .await
+    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
+        self.call(move |rows, now| rows.requeue(&Name::of_dead(id), now))
+            .await
     }
 
-    async fn publish(&self, _: NodeId, horizon: StoreTime) -> Result<(), Error> {
-        self.call(move |_, state| {
-            state.horizon = horizon;
-            Ok(())
-        })
-        .await
+    async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
+        self.call(move |rows, now| rows.bulk(&bulk, after.as_ref(), limit, now))
+            .await
     }
 
-    async fn hints(&self, _: NodeId) -> Result<Hints, Error> {
-        self.call(|_, state| {
-            Ok(Hints {
-                places: std::mem::take(&mut state.hints),
-                now: now(),
-            })
-        })
-        .await
-    }
-
-    async fn load(&self, page: Page) -> Result<Vec<Place>, Error> {
-        self.call(move |file, _| timers::load(file, &page)).await
-    }
-
-    async fn schedule(&self, _: NodeId, rows: Vec<NewRow>) -> Result<Vec<Option<Written>>, Error> {
-        // The one node knows what it schedules: no hints.
-        self.call(move |file, _| {
-            rows.into_iter()
-                .map(|row| timers::write(file, row).map(Some))
-                .collect()
-        })
-        .await
-    }
-
-    async fn cancel(&self, keys: Vec<KeyName>) -> Result<Vec<Option<Cancelled>>, Error> {
-        self.call(move |file, _| {
-            keys.iter()
-                .map(|name| timers::cancel(file, &name.key).map(Some))
-                .collect()
-        })
-        .await
-    }
-
-    async fn touch(&self, keys: Vec<(KeyName, StoreTime)>) -> Result<Vec<Option<Touched>>, Error> {
-        self.call(move |file, state| {
-            let touch = |(name, due): (KeyName, StoreTime)| {
-                let (answer, moved) = timers::touch(file, &name.key, due)?;
-                moved.into_iter().for_each(|place| state.hint(place));
-                Ok(Some(answer))
-            };
-            keys.into_iter().map(touch).collect()
-        })
-        .await
-    }
-
-    async fn pause(&self, tag: Option<String>, until: Option<StoreTime>) -> Result<(), Error> {
-        self.call(move |file, _| timers::pause(file, tag, until).map(drop))
+    async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
+        self.call(move |rows, now| rows.pause(tag, until.map(|until| until.due(now)), now))
             .await
     }
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        self.call(|file, _| timers::pauses(file)).await
+        self.call(|rows, now| rows.pauses(now)).await
     }
 
-    async fn bulk(&self, scope: Scope, bulk: Bulk, limit: u32) -> Result<Step, Error> {
-        self.call(move |file, state| {
-            let (step, moved) = bulk::step(file, &scope, bulk, limit)?;
-            moved.into_iter().for_each(|place| state.hint(place));
-            Ok(step)
-        })
-        .await
-    }
-
-    async fn claim(&self, node: NodeId, claims: Vec<Claim>, crashes: u32) -> Result<Claims, Error> {
-        self.call(move |file, state| {
-            let mut answer = Claims {
-                now: now(),
-                ..Claims::default()
-            };
-            let own = |claim: &Claim| state.owner == Some((node, claim.epoch));
-            let now = answer.now;
-            for claim in claims
-                .into_iter()
-                .filter(|it| own(it) && it.place.due <= now)
-            {
-                timers::claim(file, claim, crashes, &mut answer)?;
-            }
-            Ok(answer)
-        })
-        .await
-    }
-
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Vec<Claim>, Error> {
-        self.call(move |file, _| {
-            acks.into_iter()
-                .try_for_each(|ack| timers::acknowledge(file, ack, now()))?;
-            Ok(Vec::new())
-        })
-        .await
-    }
-
-    async fn get(&self, key: KeyName) -> Result<Option<Pending>, Error> {
-        self.call(move |file, _| timers::get(file, &key.key)).await
-    }
-
-    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        self.call(move |file, _| timers::list(file, &search)).await
-    }
-
-    async fn histogram(&self, bars: Bars) -> Result<Vec<u64>, Error> {
-        self.call(move |file, _| timers::histogram(file, bars))
-            .await
-    }
-
-    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        self.call(move |file, _| timers::dead(file, &search)).await
+    async fn now(&self) -> Result<StoreTime, Error> {
+        self.call(|_, now| Ok(now)).await
     }
 }

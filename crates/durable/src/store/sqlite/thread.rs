@@ -1,38 +1,76 @@
-//! The file: its tables, and the thread that has it and commits for many at once.
+//! The thread that has the file, and commits for many at once.
 
-use crate::durable::OpenStore;
 use crate::entry::Error;
-use crate::store::sqlite::{Sqlite, SqliteFile};
-use crate::store::{NodeId, Place, StoreTime};
-use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
+use crate::store::Place;
+use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::file::{self, Guard};
+use crate::store::sqlite::rows::Table;
+use crate::when::StoreTime;
+use rusqlite::{Connection, ErrorCode};
+use std::path::PathBuf;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Mutex, oneshot};
 
 /// How many jobs one transaction holds: the first of them waits for the last.
 const GROUP: usize = 64;
+/// How often the thread looks at the file's path, and at the clocks.
+const EVERY: Duration = Duration::from_secs(1);
+/// By how much the clock goes wrong without a leap: less than the shortest lease, and more than the
+/// time between two looks at clocks that are meant to be one.
+const LEAP: u64 = 50_000;
 
-/// What need not survive the process: there is one node, and it dies with it.
-#[derive(Default)]
+/// Reads this machine's clock, and one that does not leap.
+pub(super) type Clocks = Box<dyn Fn() -> (StoreTime, Instant) + Send>;
+
+pub(super) fn clocks() -> (StoreTime, Instant) {
+    (SystemTime::now().into(), Instant::now())
+}
+
+/// What the thread knows besides the file.
 pub(super) struct State {
-    pub(super) member: Option<NodeId>,
-    pub(super) owner: Option<(NodeId, i64)>,
-    pub(super) horizon: StoreTime,
-    pub(super) hints: Vec<Place>,
-    /// Until when the node rests, and is told of each timer; `MIN` if it does not.
-    pub(super) rests_until: StoreTime,
-    pub(super) told: Arc<Notify>,
+    pub(super) space: Arc<str>,
+    clocks: Clocks,
+    /// What the clocks showed before this transaction. Within it time goes on with the one that
+    /// does not leap.
+    shown: (StoreTime, Instant),
+    told: UnboundedSender<Place>,
 }
 
 impl State {
-    pub(super) fn hint(&mut self, place: Place) {
-        if place.due < self.horizon {
-            self.hints.push(place);
+    /// Returns the store's time.
+    pub(super) fn now(&self) -> StoreTime {
+        let (shown, at) = self.shown;
+        let (_, now) = (self.clocks)();
+        shown.plus(now.saturating_duration_since(at))
+    }
+
+    /// Tells the node of a place that it may not know of.
+    pub(super) fn tell(&self, place: Place) {
+        // Nobody listens any more: the node is dropped.
+        let _ = self.told.send(place);
+    }
+
+    /// Looks at the clocks, outside of transactions. After a leap the node claims from the first
+    /// row on, and claims last as long as they would have: the node that has them lives.
+    fn look(&mut self, file: &Connection) {
+        let (wall, at) = (self.clocks)();
+        let expected = self.now();
+        let leapt = wall.as_micros() - expected.as_micros();
+        if leapt.unsigned_abs() > LEAP {
+            // Those of dead nodes have run out all the same: their ends are 1970.
+            let moved = "UPDATE timer SET until = max(until + ?1, 0) WHERE claim > 0";
+            if let Err(error) = file.execute(moved, [leapt]) {
+                // Time goes on as before, up to the next look.
+                tracing::warn!(%error, "the store's clock has leapt, and claims were not moved");
+                return;
+            }
+            self.tell(Place::before(StoreTime::MIN));
         }
-        if place.due < self.rests_until {
-            self.told.notify_one();
-        }
+        self.shown = (wall, at);
     }
 }
 
@@ -44,12 +82,13 @@ pub(super) trait Job: Send {
     /// Returns whether it shares its transaction with others.
     fn is_shared(&self) -> bool;
 
+    /// Answers; `error` is the transaction's.
     fn answer(self: Box<Self>, error: Option<Error>);
 }
 
 struct Call<F, A, E> {
     run: Option<F>,
-    result: Result<A, E>,
+    result: Option<Result<A, E>>,
     answer: oneshot::Sender<Result<A, E>>,
     is_shared: bool,
     /// Makes an error of the transaction's one of its own.
@@ -63,10 +102,8 @@ where
     E: Send,
 {
     fn run(&mut self, file: &Connection, state: &mut State) -> bool {
-        if let Some(run) = self.run.take() {
-            self.result = run(file, state);
-        }
-        self.result.is_ok()
+        self.result = self.run.take().map(|run| run(file, state));
+        matches!(self.result, Some(Ok(_)))
     }
 
     fn is_shared(&self) -> bool {
@@ -74,68 +111,80 @@ where
     }
 
     fn answer(self: Box<Self>, error: Option<Error>) {
-        let Call {
-            result,
-            answer,
-            own,
-            ..
-        } = *self;
-        // Its own error tells more. Nobody waits any more: dropped.
-        let _ = answer.send(result.and_then(|answer| error.map_or(Ok(answer), |it| Err(own(it)))));
+        let result = match (self.result, error) {
+            // Its own error tells more.
+            (Some(Err(own)), _) => Err(own),
+            (_, Some(error)) => Err((self.own)(error)),
+            (Some(Ok(answer)), None) => Ok(answer),
+            (None, None) => Err((self.own)(Error::Closed)),
+        };
+        // Nobody waits any more: dropped.
+        let _ = self.answer.send(result);
     }
 }
 
-impl OpenStore for SqliteFile {
-    type Store = Sqlite;
+type Jobs = mpsc::Receiver<Box<dyn Job>>;
 
-    async fn open(self) -> Result<Sqlite, Error> {
-        let (jobs, queue) = mpsc::channel();
-        let told = Arc::new(Notify::new());
-        let state = State {
-            told: Arc::clone(&told),
-            ..State::default()
-        };
-        let (opened, is_open) = oneshot::channel();
-        let run = move || match open(&self) {
-            Ok(file) => {
-                let _ = opened.send(Ok(()));
-                work(file, state, &queue);
+/// Opens a file on a thread of its own.
+pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error> {
+    let (jobs, queue) = mpsc::channel();
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let (opened, is_open) = oneshot::channel();
+    let run = move || {
+        let found = file::find(&path).map_err(Error::unavailable);
+        let open = found.and_then(|path| Ok((file::open(&path)?, path)));
+        let ((file, guard), path) = match open {
+            Ok(open) => open,
+            Err(error) => {
+                let _ = opened.send(Err(error));
+                return;
             }
-            Err(error) => drop(opened.send(Err(error))),
         };
-        let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
-        thread.spawn(run).map_err(Error::unavailable)?;
-        is_open
-            .await
-            .unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
-        Ok(Sqlite { jobs, told })
-    }
+        let space: Arc<str> = path.to_string_lossy().into();
+        let state = State {
+            space: Arc::clone(&space),
+            shown: clocks(),
+            clocks,
+            told: tell,
+        };
+        let _ = opened.send(Ok(space));
+        work(file, guard, state, &queue);
+    };
+    let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
+    thread.spawn(run).map_err(Error::unavailable)?;
+    let space = is_open
+        .await
+        .unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
+    Ok(Sqlite {
+        space,
+        jobs,
+        told: Mutex::new(told),
+    })
 }
 
 impl Sqlite {
-    /// Calls something on the thread of the connection, in a transaction that it shares: nothing
-    /// that a user has written, which might fail for all of them as it is committed.
+    /// Does something with the rows, in a transaction that it shares: nothing that a user has
+    /// written, which might fail for all of them as it is committed.
     pub(super) async fn call<A: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection, &mut State) -> rusqlite::Result<A> + Send + 'static,
+        change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
-        let job = move |file: &_, state: &mut _| job(file, state).map_err(Error::unavailable);
-        self.ask(job, true, |error| error).await
+        let run = move |file: &Connection, state: &mut State| change(&mut Table(file), state.now());
+        self.ask(run, true, |error| error).await
     }
 
-    /// Calls something in a transaction that it shares, or has alone. Makes an error of that one of
+    /// Does something in a transaction that it shares, or has alone. Makes an error of that one of
     /// the caller's kind by `own`.
     pub(super) async fn ask<A: Send + 'static, E: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
+        run: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
         is_shared: bool,
         own: fn(Error) -> E,
     ) -> Result<A, E> {
         let (sender, answer) = oneshot::channel();
-        let result = Err(own(Error::unavailable("the transaction failed before")));
         let job = Box::new(Call {
-            run: Some(job),
-            result,
+            run: Some(run),
+            result: None,
             answer: sender,
             is_shared,
             own,
@@ -147,43 +196,62 @@ impl Sqlite {
     }
 }
 
-fn work(file: Connection, mut state: State, queue: &mpsc::Receiver<Box<dyn Job>>) {
-    let begin = if file.is_readonly(MAIN_DB) == Ok(true) {
-        "BEGIN"
-    } else {
-        "BEGIN IMMEDIATE"
-    };
+/// Does what it is asked until nobody can ask, or the file is gone.
+fn work(file: Connection, guard: Guard, mut state: State, queue: &Jobs) {
+    let mut looked = Instant::now();
     let mut kept = None;
-    while let Some(first) = kept.take().or_else(|| queue.recv().ok()) {
+    loop {
+        if looked.elapsed() >= EVERY {
+            looked = Instant::now();
+            if let Err(error) = guard.check() {
+                tracing::error!(%error, "the store is closed");
+                drop(file);
+                drop(guard);
+                refuse(kept, queue, &error);
+                return;
+            }
+        }
+        let first = match kept.take().map_or_else(|| queue.recv_timeout(EVERY), Ok) {
+            Ok(first) => Some(first),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        state.look(&file);
+        let Some(first) = first else { continue };
         let mut group = vec![first];
         // What does not share begins the next one.
         let more = || {
-            let next = if kept.is_none() {
-                queue.try_recv().ok()?
-            } else {
+            if kept.is_some() {
                 return None;
-            };
+            }
+            let next = queue.try_recv().ok()?;
             if next.is_shared() {
                 return Some(next);
             }
             kept = Some(next);
             None
         };
-        let error = transact(&file, begin, &mut state, &mut group, more).err();
+        let error = transact(&file, &mut state, &mut group, more).err();
         group.into_iter().for_each(|job| job.answer(error.clone()));
     }
+}
+
+/// Answers all that is asked with an error.
+fn refuse(kept: Option<Box<dyn Job>>, queue: &Jobs, error: &Error) {
+    let jobs = kept.into_iter().chain(queue.iter());
+    jobs.for_each(|job| job.answer(Some(error.clone())));
 }
 
 /// Does what waits in one transaction. One job that fails rolls it back for all: they are told that
 /// nothing was done.
 fn transact(
     file: &Connection,
-    begin: &str,
     state: &mut State,
     group: &mut Vec<Box<dyn Job>>,
     mut more: impl FnMut() -> Option<Box<dyn Job>>,
 ) -> Result<(), Error> {
-    file.execute_batch(begin).map_err(Error::unavailable)?;
+    file.execute_batch("BEGIN IMMEDIATE")
+        .map_err(Error::unavailable)?;
     let mut next = 0;
     while let Some(job) = group.get_mut(next) {
         if !job.run(file, state) {
@@ -207,184 +275,4 @@ fn transact(
             _ => Error::uncertain(error),
         }
     })
-}
-
-/// The steps to the oldest version that is migrated, and from each version to the next. Never
-/// changed once released.
-const MIGRATIONS: [&str; 2] = [
-    // A timer's `crashes`: those beside other timers. `cancelled`: while claimed. `until`: up to
-    // when a debounce may put the timer off. `planned`: when the timer was due before a pause or a
-    // retry put it off. A pause without a tag is one of all timers.
-    "
-    CREATE TABLE timer (
-        due INTEGER NOT NULL,
-        id INTEGER NOT NULL,
-        claim INTEGER NOT NULL DEFAULT 0,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        key TEXT,
-        tag TEXT,
-        payload BLOB NOT NULL,
-        crashes INTEGER NOT NULL DEFAULT 0,
-        cancelled INTEGER NOT NULL DEFAULT 0,
-        until INTEGER,
-        planned INTEGER,
-        PRIMARY KEY (due, id)
-    ) WITHOUT ROWID;
-    CREATE UNIQUE INDEX timer_key ON timer (key) WHERE key IS NOT NULL;
-    CREATE INDEX timer_tag ON timer (tag) WHERE tag IS NOT NULL;
-    CREATE INDEX timer_planned ON timer (due) WHERE planned IS NOT NULL;
-    CREATE TABLE dead (
-        number INTEGER PRIMARY KEY,
-        id INTEGER NOT NULL,
-        attempts INTEGER NOT NULL,
-        key TEXT,
-        tag TEXT,
-        payload BLOB NOT NULL,
-        reason TEXT NOT NULL,
-        died INTEGER NOT NULL DEFAULT 0
-    );
-    CREATE INDEX dead_id ON dead (id);
-    CREATE INDEX dead_tag ON dead (tag) WHERE tag IS NOT NULL;
-    CREATE TABLE owner (epoch INTEGER NOT NULL);
-    INSERT INTO owner VALUES (0);
-    CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL);
-",
-    // A claim reads the pauses of its own tag alone.
-    "CREATE INDEX pause_tag ON pause (tag);",
-];
-
-/// The oldest version of the tables that is migrated.
-const OLDEST: i32 = 5;
-
-/// The version of the tables that this crate uses.
-const VERSION: i32 = OLDEST + MIGRATIONS.len() as i32 - 1;
-
-/// Opens a file for this process alone, and brings it up to date; or as it is, to look at it.
-fn open(place: &SqliteFile) -> Result<Connection, Error> {
-    let SqliteFile { path, is_written } = place;
-    // Without those by which a path can ask for memory.
-    let flags = match is_written {
-        true => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
-        false => OpenFlags::SQLITE_OPEN_READ_ONLY,
-    };
-    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
-    if !is_written {
-        // A node that has it open keeps it; another one who looks is soon done.
-        file.busy_timeout(Duration::from_secs(1))
-            .map_err(Error::unavailable)?;
-        let done = steps_done(&file)?;
-        let why = format!("its tables are not of version {VERSION}: a node migrates them");
-        return if done == MIGRATIONS.len() {
-            Ok(file)
-        } else {
-            Err(Error::unavailable(why))
-        };
-    }
-    if !prepare(&file).map_err(explain)? {
-        return Err(Error::unavailable(format!(
-            "{path:?} names no file that stays"
-        )));
-    }
-    // Reads all of it. Otherwise what lies in a damaged page is told only when it is looked for.
-    let told: String = file
-        .pragma_query_value(None, "quick_check", |row| row.get(0))
-        .map_err(explain)?;
-    if told != "ok" {
-        return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
-    }
-    migrate(&mut file)?;
-    Ok(file)
-}
-
-/// Says what it means that a file is locked, or its folder is, as it is opened.
-fn explain(error: rusqlite::Error) -> Error {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => Error::unavailable(
-            "another process has the file open, or a node of this one: drop all of its clones",
-        ),
-        // Also where nothing is changed.
-        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => Error::unavailable(format!(
-            "{error}: SQLite writes beside a file that it reads. Copy it, and what is called as it \
-            with `-wal` at the end, to a folder that may be written"
-        )),
-        _ => Error::unavailable(error),
-    }
-}
-
-/// Returns whether it is a file: neither memory nor a temporary one has a log.
-fn prepare(file: &Connection) -> rusqlite::Result<bool> {
-    // Exclusive before the log is opened: it lies in no shared memory then, and the lock is kept.
-    file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-    let journal: String =
-        file.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
-    // Each commit is on the disk before it is answered.
-    file.pragma_update(None, "synchronous", "FULL")?;
-    file.set_prepared_statement_cache_capacity(64);
-    file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")?;
-    Ok(journal == "wal")
-}
-
-/// Returns how many steps were done.
-fn steps_done(file: &Connection) -> Result<usize, Error> {
-    let found = file
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(explain)?;
-    match found {
-        0 => Ok(0),
-        OLDEST..=VERSION => Ok((found - OLDEST + 1) as usize),
-        found => Err(Error::UnknownSchema {
-            found,
-            known: VERSION,
-        }),
-    }
-}
-
-fn migrate(file: &mut Connection) -> Result<(), Error> {
-    let done = steps_done(file)?;
-    let mut change = || {
-        let change = file.transaction()?;
-        for migration in MIGRATIONS.iter().skip(done) {
-            change.execute_batch(migration)?;
-        }
-        change.pragma_update(None, "user_version", VERSION)?;
-        change.commit()
-    };
-    change().map_err(Error::unavailable)
-}
-
-/// Counts the owners: a claim of an earlier process is told from one of this.
-pub(super) fn next_epoch(file: &Connection) -> rusqlite::Result<i64> {
-    file.query_row(
-        "UPDATE owner SET epoch = epoch + 1 RETURNING epoch",
-        [],
-        |row| row.get(0),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rusqlite::Error::InvalidQuery;
-
-    /// One of the last group fails: so it is seen who is in that.
-    #[tokio::test]
-    async fn what_is_alone_parts_what_is_committed_together() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = SqliteFile {
-            path: folder.path().join("timers"),
-            is_written: true,
-        };
-        let file = place.open().await.unwrap();
-        let (go, gone) = mpsc::channel();
-        let waits = file.call(move |_, _| gone.recv().map_err(|_| InvalidQuery));
-        let good = || file.call(|_, _| Ok(()));
-        let alone = file.ask(|_, _| Ok::<_, Error>(()), false, |error| error);
-        let bad = file.call(|_, _| Err::<(), _>(InvalidQuery));
-        let go = async { go.send(()).is_ok() };
-        let (first, before, alone, after, bad, _) =
-            tokio::join!(waits, good(), alone, good(), bad, go);
-        assert!(first.is_ok() && before.is_ok() && alone.is_ok());
-        assert!(after.is_err() && bad.is_err());
-    }
 }

@@ -1,29 +1,38 @@
 //! Timers inside a transaction of the user's own, on the connection that has the file.
 
 use crate::durable::Durable;
-use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, When, check_name};
-use crate::node::draw;
-use crate::store::sqlite::{SLOT, Sqlite, now, timers};
-use crate::store::{Claim, Place, Written};
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
+use crate::store::rows::{Rows, earlier};
+use crate::store::sqlite::Sqlite;
+use crate::store::sqlite::rows::Table;
+use crate::store::sqlite::thread::State;
+use crate::store::{Ack, Changed, Ending, Name, Place};
+use crate::when::{StoreTime, When};
 use rusqlite::{Connection, ErrorCode};
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A transaction of the file in which the timers lie: see [`Durable::transact`].
-#[derive(Debug)]
 pub struct Transaction<'a> {
     file: &'a Connection,
-    scheduled: usize,
-    cancelled: usize,
-    /// What the node has to be told of.
-    places: Vec<Place>,
+    state: &'a State,
+    /// Whether a statement has rolled it back. Set and read on one thread: relaxed.
+    ended: Arc<AtomicBool>,
+    scheduled: u64,
+    cancelled: u64,
+    /// The first of the changed rows that can be claimed.
+    first: Option<Place>,
 }
 
 impl Durable<Sqlite> {
     /// Changes timers and tables of your own in one transaction. It is committed, alone, if
-    /// `change` returns `Ok`; if it returns an error or panics, nothing of it was done.
+    /// `change` returns `Ok`; if it returns an error or panics, nothing of it was done. Nothing is
+    /// done either once a statement has ended the transaction, by itself as `INSERT OR ROLLBACK`
+    /// does, or by `COMMIT`: later calls and writes fail, and so does the transaction.
     ///
     /// The file is the node's alone, so this is the way to tables of yours that lie in it. `change`
     /// runs on the thread of the connection, and all that is asked of the node waits for it: keep
@@ -53,9 +62,9 @@ impl Durable<Sqlite> {
     /// ```
     ///
     /// # Errors
-    /// What `change` returns; [`Error::Unavailable`], and [`Error::Refused`] where a constraint
-    /// that is checked last is violated: nothing was done; [`Error::Uncertain`]: it may have been;
-    /// [`Error::Closed`] after a drain.
+    /// What `change` returns; [`Error::Unavailable`], and [`Error::Refused`] where a statement has
+    /// ended the transaction or a constraint that is checked last is violated: nothing was done;
+    /// [`Error::Uncertain`]: it may have been; [`Error::Closed`] after a drain.
     ///
     /// # Panics
     /// If `change` does.
@@ -68,32 +77,21 @@ impl Durable<Sqlite> {
         E: From<Error> + Send + 'static,
     {
         self.check_open()?;
-        let run = move |file: &Connection, state: &mut super::thread::State| {
-            let mut transaction = Transaction {
-                file,
-                scheduled: 0,
-                cancelled: 0,
-                places: Vec::new(),
-            };
+        let run = move |file: &Connection, state: &mut State| {
+            let mut transaction = Transaction::begin(file, state);
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
+            let ended = transaction.end();
             let changed = changed.map_err(Err)?.map_err(Ok)?;
-            let Transaction {
-                scheduled,
-                cancelled,
-                places,
-                ..
-            } = transaction;
-            places.into_iter().for_each(|place| state.hint(place));
+            let (scheduled, cancelled) = ended.map_err(|error| Ok(E::from(error)))?;
             Ok((changed, scheduled, cancelled))
         };
         // An error is the user's, or a panic.
-        match self
-            .store()
-            .ask(run, false, |error| Ok(E::from(error)))
-            .await
-        {
+        let own = |error| Ok(E::from(error));
+        match self.store().ask(run, false, own).await {
             Ok((changed, scheduled, cancelled)) => {
-                self.count(scheduled, cancelled);
+                let mut counted = self.node().count();
+                counted.scheduled += scheduled;
+                counted.cancelled += cancelled;
                 Ok(changed)
             }
             Err(failed) => Err(failed.unwrap_or_else(|panic| resume_unwind(panic))),
@@ -101,13 +99,16 @@ impl Durable<Sqlite> {
     }
 
     /// Copies the file to another one, as it is at some moment of the call: timers and tables of
-    /// your own. A node can be started on the copy, which has claims of this one as those of a
+    /// your own. A node can be started on the copy, for which claims of this one are those of a
     /// crash.
     ///
     /// All that is asked of the node waits meanwhile, about as long as it takes to write so much.
-    /// Where that is longer than the [lease](crate::DurableBuilder::lease) the node loses it, and
-    /// what its handlers had runs again. The copy is whole once this returns `Ok`; remove what is
+    /// Where that is longer than the [lease](crate::DurableBuilder::lease), claims run out, and
+    /// what handlers had may run again. The copy is whole once this returns `Ok`; remove what is
     /// there after a failure.
+    ///
+    /// Put a copy in the file's place while no node has the file, and remove what is called as the
+    /// file with `-wal` at the end: SQLite would write what is in it over the copy.
     ///
     /// # Errors
     /// What SQLite says, as [`Error::Refused`] or [`Error::Unavailable`]: there must be no such
@@ -115,12 +116,11 @@ impl Durable<Sqlite> {
     pub async fn backup(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         // Absolute: no name of memory or of a file that SQLite deletes.
         let path = std::path::absolute(path).and_then(|path| {
-            path.into_os_string()
-                .into_string()
-                .map_err(|_| io::ErrorKind::InvalidInput.into())
+            let path = path.into_os_string().into_string();
+            path.map_err(|_| io::ErrorKind::InvalidInput.into())
         });
         let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
-        let copy = move |file: &Connection, _: &mut super::thread::State| {
+        let copy = move |file: &Connection, _: &mut State| {
             // Not in a transaction: this one, in which nothing was done, is left for as long.
             file.execute_batch("COMMIT")?;
             let copied = file.execute("VACUUM INTO ?", [path]);
@@ -131,7 +131,43 @@ impl Durable<Sqlite> {
     }
 }
 
-impl Transaction<'_> {
+impl<'a> Transaction<'a> {
+    fn begin(file: &'a Connection, state: &'a State) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let rolled_back = Arc::clone(&ended);
+        file.rollback_hook(Some(move || rolled_back.store(true, Relaxed)));
+        // Whatever would commit is rolled back: a `COMMIT`, and a statement after a rollback.
+        file.commit_hook(Some(|| true));
+        Transaction {
+            file,
+            state,
+            ended,
+            scheduled: 0,
+            cancelled: 0,
+            first: None,
+        }
+    }
+
+    /// Lets the transaction be committed; returns how many timers were scheduled and cancelled.
+    fn end(self) -> Result<(u64, u64), Error> {
+        self.file.commit_hook(None::<fn() -> bool>);
+        self.file.rollback_hook(None::<fn()>);
+        self.check()?;
+        // Before the commit. The node's claim comes after it: the same thread does both.
+        if let Some(first) = self.first {
+            self.state.tell(first);
+        }
+        Ok((self.scheduled, self.cancelled))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.ended.load(Relaxed) || self.file.is_autocommit() {
+            let why = "a statement has ended the transaction: nothing of it is done";
+            return Err(Error::Refused(Arc::new(io::Error::other(why))));
+        }
+        Ok(())
+    }
+
     /// Returns the connection, for statements on your own tables. Do not end the transaction by it,
     /// and leave the tables of the timers alone.
     #[must_use]
@@ -139,23 +175,27 @@ impl Transaction<'_> {
         self.file
     }
 
+    /// Does something to one timer.
+    fn one<A>(
+        &mut self,
+        change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<Changed<A>, Error>,
+    ) -> Result<A, Error> {
+        self.check()?;
+        let changed = change(&mut Table(self.file), self.state.now())?;
+        self.first = earlier(self.first, changed.first);
+        let answer = changed.answers.into_iter().next().flatten();
+        answer.ok_or_else(|| Error::unavailable("there is no answer"))
+    }
+
     /// Schedules a timer, as [`Durable::schedule`] does.
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what SQLite says, as [`Error::Refused`] or
-    /// [`Error::Unavailable`].
+    /// [`Error::BadName`], [`Error::PayloadTooLong`]; what SQLite says, as [`Error::Unavailable`];
+    /// [`Error::Refused`] if a statement has ended the transaction.
     pub fn schedule(&mut self, entry: Entry) -> Result<Scheduled, Error> {
-        entry.check()?;
-        let id = draw();
-        let Written { answer, due } = timers::write(self.file, entry.row(SLOT, id, now()..=now()))?;
-        if answer != Scheduled::Kept {
-            self.places.push(Place {
-                due,
-                slot: SLOT,
-                id,
-            });
-            self.scheduled += 1;
-        }
+        let timer = entry.timer()?;
+        let answer = self.one(|rows, now| rows.schedule(vec![timer], now))?;
+        self.scheduled += u64::from(answer != Scheduled::Kept);
         Ok(answer)
     }
 
@@ -165,8 +205,8 @@ impl Transaction<'_> {
     /// As for [`schedule`](Self::schedule).
     pub fn cancel(&mut self, key: &str) -> Result<Cancelled, Error> {
         check_name("key", key)?;
-        let answer = timers::cancel(self.file, key)?;
-        self.cancelled += usize::from(matches!(answer, Cancelled::Cancelled(_)));
+        let answer = self.one(|rows, now| rows.cancel(vec![Name::of_key(key)], now))?;
+        self.cancelled += u64::from(matches!(answer, Cancelled::Cancelled(_)));
         Ok(answer)
     }
 
@@ -176,10 +216,8 @@ impl Transaction<'_> {
     /// As for [`schedule`](Self::schedule).
     pub fn touch(&mut self, key: &str, when: impl Into<When>) -> Result<Touched, Error> {
         check_name("key", key)?;
-        let due = when.into().resolve(now()..=now());
-        let (answer, moved) = timers::touch(self.file, key, due)?;
-        self.places.extend(moved);
-        Ok(answer)
+        let moment = when.into().into();
+        self.one(|rows, now| rows.touch(vec![(Name::of_key(key), moment)], now))
     }
 
     /// Acknowledges a timer together with its effect: both are committed, or neither. So the effect
@@ -190,21 +228,23 @@ impl Transaction<'_> {
     /// [`Error::Fenced`] if the timer is another's by now: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
-        let place = Place {
-            due: due.at,
-            slot: SLOT,
-            id: due.id,
+        let ack = Ack {
+            name: Name(due.name.clone()),
+            token: due.token,
+            ending: Ending::Done,
         };
-        match timers::end(
-            self.file,
-            &Claim {
-                place,
-                epoch: due.token.epoch,
-            },
-        )? {
-            0 => Err(Error::Fenced),
-            _ => Ok(()),
+        let ended = self.one(|rows, now| rows.acknowledge(vec![ack], now))?;
+        // Another file's timer may have the same name and token.
+        match ended && due.space == self.state.space {
+            true => Ok(()),
+            false => Err(Error::Fenced),
         }
+    }
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,242 @@
+//! Acknowledges what has ended. What the store refuses is tried alone, and holds nobody up.
+
+use crate::entry::Error;
+use crate::node::batcher::{BATCH, take_batch};
+use crate::node::{FIRST_PAUSE, LAST_PAUSE, LOCKED, Node, Places, Share};
+use crate::store::{Ack, Changed, Claimed, Ending, Store};
+use crate::sync::JoinSet;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+/// The longest reason of a death, in bytes.
+const LONGEST_REASON: usize = 8 << 10;
+/// How often an acknowledgement is refused before it is given up.
+const REFUSALS: u32 = 10;
+/// When a timer is due again whose acknowledgement was given up.
+const PUT_BACK: Duration = Duration::from_secs(3_600);
+
+/// What is to be acknowledged. The places are given back when it was.
+pub(crate) struct Ended {
+    ack: Ack,
+    _places: Places,
+    refusals: u32,
+    /// Whether an answer was lost: it may be acknowledged.
+    lost: bool,
+}
+
+impl Ended {
+    pub(crate) fn new(row: Claimed, ending: Ending, places: Places) -> Self {
+        let ending = match ending {
+            Ending::Dead(reason) => Ending::Dead(cut(reason)),
+            ending => ending,
+        };
+        let Claimed { name, token, .. } = row;
+        Ended {
+            ack: Ack {
+                name,
+                token,
+                ending,
+            },
+            _places: places,
+            refusals: 0,
+            lost: false,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.ack.ending {
+            Ending::Again(_, payload) => payload.len(),
+            Ending::Dead(reason) => reason.len(),
+            _ => 0,
+        }
+    }
+
+    /// Notes a refusal: the next try has a reason that a database of any encoding takes.
+    fn refused(&mut self) {
+        self.refusals += 1;
+        if let (1, Ending::Dead(reason)) = (self.refusals, &mut self.ack.ending) {
+            *reason = cut(reason.escape_default().to_string());
+        }
+    }
+}
+
+/// Returns what a store takes of a reason.
+fn cut(mut reason: String) -> String {
+    reason.retain(|character| character != '\0');
+    let mut end = reason.len().min(LONGEST_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason.truncate(end);
+    reason
+}
+
+type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Ended>>>;
+
+pub(crate) struct Acker<S> {
+    node: Arc<Node<S>>,
+    queue: Queue,
+    /// For what is tried again after a refusal: the other places are free at once.
+    trials: Arc<Semaphore>,
+    share: Share,
+}
+
+impl<S: Store> Acker<S> {
+    pub(crate) fn new(node: Arc<Node<S>>, queue: mpsc::UnboundedReceiver<Ended>) -> Self {
+        let trials = (node.options.max_in_flight / 10).max(1) as usize;
+        Acker {
+            node,
+            queue: Arc::new(Mutex::new(queue)),
+            trials: Arc::new(Semaphore::new(trials)),
+            share: Share::default(),
+        }
+    }
+
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut tasks = JoinSet::new(); // They end with this one.
+        let mut waiting = VecDeque::new();
+        loop {
+            let mut ended = Vec::new();
+            // Released before the store is asked: the other acker has the next batch meanwhile.
+            if self.queue.lock().await.recv_many(&mut ended, BATCH).await == 0 {
+                return;
+            }
+            waiting.extend(ended);
+            while !waiting.is_empty() {
+                let most = self.share.of(BATCH);
+                let batch = take_batch(&mut waiting, most, |it| &it.ack.name, Ended::bytes);
+                self.acknowledge(batch, &mut tasks).await;
+            }
+            while tasks.try_join_next().is_some() {}
+        }
+    }
+
+    /// Acknowledges a batch; leaves to tasks what is refused or locked.
+    async fn acknowledge(self: &Arc<Self>, batch: Vec<Ended>, tasks: &mut JoinSet<()>) {
+        let mut parts = vec![batch];
+        let mut pause = FIRST_PAUSE;
+        while let Some(mut part) = parts.pop() {
+            let error = match self.call(&mut part).await {
+                Ok(changed) => {
+                    let locked = self.settle(part, changed);
+                    if !locked.is_empty() {
+                        tasks.spawn(Arc::clone(self).send_again(locked));
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let waits = !matches!(error, Error::Refused(_));
+            if waits && self.node.timer.sleep(pause).await.is_err() {
+                return;
+            }
+            pause = (pause * 2).min(LAST_PAUSE);
+            match error {
+                Error::Refused(_) | Error::Uncertain(_) if part.len() > 1 => {
+                    let rest = part.split_off(part.len() / 2);
+                    parts.extend([rest, part]);
+                }
+                Error::Refused(_) | Error::Uncertain(_) => {
+                    let alone = part.into_iter().map(|one| Arc::clone(self).insist(one));
+                    alone.for_each(|insist| drop(tasks.spawn(insist)));
+                }
+                // The store cannot be reached: all of it waits.
+                _ => parts.push(part),
+            }
+        }
+    }
+
+    /// Tries one alone, until it is acknowledged, put back or given up.
+    async fn insist(self: Arc<Self>, mut one: Ended) {
+        let trial = Arc::clone(&self.trials).try_acquire_owned();
+        let mut most = if trial.is_ok() { REFUSALS } else { 1 };
+        loop {
+            if one.refusals < most {
+                if self.node.timer.sleep(LOCKED).await.is_err() {
+                    return;
+                }
+            } else if matches!(one.ack.ending, Ending::PutBack(_)) {
+                // Its renewal stops: who takes it over runs it again.
+                self.held_ends(&one);
+                return;
+            } else {
+                tracing::error!(
+                    name = one.ack.name.0,
+                    "an outcome is given up: it runs again"
+                );
+                self.node.count().refused += 1;
+                one.ack.ending = Ending::PutBack(PUT_BACK);
+                one.refusals = 0;
+                most = 1;
+            }
+            // A failure is counted in the call.
+            let answer = self.call(std::slice::from_mut(&mut one)).await;
+            if let Ok(changed) = answer {
+                match self.settle(vec![one], changed).pop() {
+                    Some(locked) => one = locked,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    async fn call(&self, part: &mut [Ended]) -> Result<Changed<bool>, Error> {
+        let acks = part.iter().map(|ended| ended.ack.clone()).collect();
+        let asked = self.node.timer.now();
+        let answer = self.node.store.acknowledge(acks).await;
+        self.share.note(self.node.in_time(asked, &answer));
+        match &answer {
+            Ok(_) => return answer,
+            Err(Error::Uncertain(_)) => part.iter_mut().for_each(|one| one.lost = true),
+            Err(Error::Refused(_)) => {
+                if let [one] = part {
+                    one.refused();
+                }
+            }
+            Err(_) => {}
+        }
+        answer.inspect_err(|error| self.node.failed(error, "a batch was not acknowledged"))
+    }
+
+    /// Ends what has an answer, and returns the rest: rows that a transaction has locked.
+    fn settle(&self, part: Vec<Ended>, changed: Changed<bool>) -> Vec<Ended> {
+        let node = &self.node;
+        let mut locked = Vec::new();
+        for (one, answer) in part.into_iter().zip(changed.answers) {
+            let Some(ended) = answer else {
+                locked.push(one);
+                continue;
+            };
+            let ran_out = self.held_ends(&one);
+            let mut counted = node.count();
+            if !ended && !one.lost {
+                // Or its handler has acknowledged it in a transaction.
+                counted.claims_lost += u64::from(ran_out);
+                continue;
+            }
+            match one.ack.ending {
+                Ending::Done | Ending::Again(..) => counted.done += 1,
+                Ending::Dead(_) => counted.dead += 1,
+                Ending::Retry(_) => counted.retried += 1,
+                Ending::GiveBack | Ending::PutBack(_) => {}
+            }
+        }
+        node.note(changed.now, changed.first);
+        locked
+    }
+
+    /// Ends the renewal of a claim; returns whether it had run out.
+    fn held_ends(&self, one: &Ended) -> bool {
+        self.node.held.end(&one.ack.name, one.ack.token)
+    }
+
+    async fn send_again(self: Arc<Self>, locked: Vec<Ended>) {
+        if self.node.timer.sleep(LOCKED).await.is_ok() {
+            locked
+                .into_iter()
+                .for_each(|one| drop(self.node.ended.send(one)));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! When a node claims next, and where the claim begins.
+
+use crate::store::{Claims, Place};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::when::{StoreTime, draw};
+use std::time::{Duration, Instant};
+use tickwheel::Timer;
+use tokio::sync::Notify;
+
+/// How far before the last claim the next one begins: a row may be committed so long after its
+/// statement has read the clock. What takes longer, a look finds.
+const SLACK: Duration = Duration::from_millis(200);
+
+pub(crate) struct Agenda {
+    timer: Timer,
+    /// Locked for a look.
+    plan: Mutex<Plan>,
+    /// Told when the next claim may be an earlier one.
+    pub(crate) stirred: Notify,
+}
+
+struct Plan {
+    /// Rows before this place are claimed, locked, or unknown here.
+    cursor: Place,
+    /// The first row that was noted since the last claim began.
+    low: Option<Place>,
+    /// When a row is due that is known of.
+    at: Option<Instant>,
+    /// What the store's clock showed, and a moment of this node's clock no earlier.
+    shown: StoreTime,
+    known: Instant,
+    /// When a look last told of the first row.
+    looked: Instant,
+    /// How long the claims wait for rows of which other nodes know too.
+    stagger: Duration,
+}
+
+impl Plan {
+    /// Returns a moment at which a row is due, as early as it is known.
+    fn instant_of(&self, due: StoreTime) -> Instant {
+        let delay = due.since(self.shown);
+        // Rows beyond what an instant can hold are found long before by the claims of each second.
+        self.known
+            .checked_add(delay)
+            .unwrap_or(self.known + DISTANT)
+    }
+
+    fn is_due(&mut self, at: Instant) -> bool {
+        let is_earlier = self.at.is_none_or(|known| at < known);
+        if is_earlier {
+            self.at = Some(at);
+        }
+        is_earlier
+    }
+}
+
+/// How much later a node claims, at most, whose claims find nothing where rows were due.
+const STAGGER: Duration = Duration::from_millis(100);
+/// How much later at least, about, once it has begun.
+const STEP: Duration = Duration::from_millis(2);
+const DISTANT: Duration = Duration::from_secs(3_600);
+
+impl Agenda {
+    pub(crate) fn new(timer: Timer) -> Self {
+        let now = timer.now();
+        let plan = Plan {
+            cursor: Place::before(StoreTime::MIN),
+            low: None,
+            at: None,
+            shown: StoreTime::MIN,
+            known: now,
+            looked: now,
+            stagger: Duration::ZERO,
+        };
+        Agenda {
+            timer,
+            plan: Mutex::new(plan),
+            stirred: Notify::new(),
+        }
+    }
+
+    /// Begins at the store's present. What is due before, a look finds.
+    pub(crate) fn start(&self, now: StoreTime) {
+        let mut plan = lock(&self.plan);
+        plan.cursor = Place::before(now.minus(SLACK));
+        plan.shown = now;
+        plan.known = self.timer.now();
+    }
+
+    /// Notes a row, given what the store's clock shows.
+    pub(crate) fn note(&self, now: StoreTime, place: Place) {
+        let mut plan = lock(&self.plan);
+        plan.shown = now;
+        plan.known = self.timer.now();
+        self.put(plan, place, Duration::ZERO);
+    }
+
+    /// Notes the first row of all, or that there is none.
+    pub(crate) fn note_look(&self, now: StoreTime, first: Option<Place>, is_swept: bool) {
+        let mut plan = lock(&self.plan);
+        plan.shown = now;
+        plan.known = self.timer.now();
+        plan.looked = plan.known;
+        // Other nodes see what is yet to come as well.
+        let wait = match is_swept {
+            true => Duration::ZERO,
+            false => plan.stagger,
+        };
+        if let Some(place) = first {
+            self.put(plan, place, wait);
+        }
+    }
+
+    /// Notes a row of which this node has no news of the clock.
+    pub(crate) fn note_again(&self, place: Place) {
+        self.put(lock(&self.plan), place, Duration::ZERO);
+    }
+
+    /// Notes a row of which another node has told all nodes.
+    pub(crate) fn note_told(&self, place: Place) {
+        let plan = lock(&self.plan);
+        let stagger = plan.stagger;
+        self.put(plan, place, stagger);
+    }
+
+    fn put(&self, mut plan: MutexGuard<'_, Plan>, place: Place, wait: Duration) {
+        plan.low = Some(plan.low.map_or(place, |low| low.min(place)));
+        let at = plan.instant_of(place.due) + wait;
+        if plan.is_due(at) {
+            drop(plan);
+            self.stirred.notify_one();
+        }
+    }
+
+    /// Returns when a row is due, if it is known.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        lock(&self.plan).at
+    }
+
+    /// Returns when a look last told of the first row.
+    pub(crate) fn looked(&self) -> Instant {
+        lock(&self.plan).looked
+    }
+
+    /// Returns the place below which a look looks.
+    pub(crate) fn cursor(&self) -> Place {
+        lock(&self.plan).cursor
+    }
+
+    /// Begins a claim; returns where, and whether a row is known to be due.
+    pub(crate) fn begin(&self) -> (Place, bool) {
+        let mut plan = lock(&self.plan);
+        // Rows that are noted from now on, the claim may miss.
+        if let Some(low) = plan.low.take() {
+            plan.cursor = plan.cursor.min(low);
+        }
+        let is_due = plan.at.is_some_and(|at| at <= self.timer.now());
+        plan.at = None;
+        (plan.cursor, is_due)
+    }
+
+    /// Ends a claim; `was_due` is what its beginning has returned.
+    pub(crate) fn end(&self, claims: &Claims, was_due: bool) {
+        let mut plan = lock(&self.plan);
+        plan.shown = claims.now;
+        plan.known = self.timer.now();
+        plan.cursor = match claims.more {
+            true => claims.from,
+            false => claims.from.min(Place::before(claims.now.minus(SLACK))),
+        };
+        let found = !claims.rows.is_empty() || claims.more || claims.expired > 0;
+        if found {
+            plan.stagger /= 2;
+        } else if was_due {
+            // Another node has the rows. At random: nodes that are late together stay so otherwise.
+            let more = STEP / 1_024 * (draw() & 1_023) as u32;
+            plan.stagger = (plan.stagger * 2 + more).min(STAGGER);
+        }
+        if let Some(next) = claims.next {
+            let at = plan.instant_of(next.due) + plan.stagger;
+            plan.is_due(at);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The claims of this node, and their renewal.
+
+use crate::entry::Error;
+use crate::node::batcher::BATCH;
+use crate::node::{Node, Share};
+use crate::store::{Claimed, Name, Renewal, Store};
+use crate::sync::{HashMap, Mutex, lock};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tickwheel::Timer;
+
+/// How long a claim lasts at most: each renewal doubles its term, so that long handlers cost few.
+const LONGEST_TERM: Duration = Duration::from_secs(60);
+
+/// Until when a claim lasts, by this node's clock: no later than by the store's, unless one of them
+/// leaps.
+pub(crate) struct Lease {
+    timer: Timer,
+    /// Locked for a look.
+    until: Mutex<Instant>,
+}
+
+impl Lease {
+    pub(crate) fn has_ended(&self) -> bool {
+        self.timer.now() >= *lock(&self.until)
+    }
+}
+
+/// What this node has claimed and not acknowledged.
+pub(crate) struct Held {
+    timer: Timer,
+    /// Locked for a look, and once in an eighth of a lease for a look at all.
+    claims: Mutex<HashMap<Name, Claim>>,
+}
+
+struct Claim {
+    token: i64,
+    term: Duration,
+    lease: Arc<Lease>,
+}
+
+impl Held {
+    pub(crate) fn new(timer: Timer) -> Self {
+        Held {
+            timer,
+            claims: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.claims).len()
+    }
+
+    /// Begins to hold a claim that was asked for then.
+    pub(crate) fn begin(&self, row: &Claimed, asked: Instant, term: Duration) -> Arc<Lease> {
+        let lease = Arc::new(Lease {
+            timer: self.timer.clone(),
+            until: Mutex::new(asked + term),
+        });
+        let claim = Claim {
+            token: row.token,
+            term,
+            lease: Arc::clone(&lease),
+        };
+        let former = lock(&self.claims).insert(row.name.clone(), claim);
+        if let Some(former) = former {
+            // The store says that it has run out.
+            *lock(&former.lease.until) = asked;
+        }
+        lease
+    }
+
+    /// Ends to hold a claim; returns whether it had run out, unless that was counted before.
+    pub(crate) fn end(&self, name: &Name, token: i64) -> bool {
+        let mut claims = lock(&self.claims);
+        match claims.get(name) {
+            Some(claim) if claim.token == token => {
+                let ended = claim.lease.has_ended();
+                claims.remove(name);
+                ended
+            }
+            later => later.is_some(),
+        }
+    }
+
+    /// Returns what is to be renewed: claims whose terms are half over.
+    fn stale(&self) -> Vec<Renewal> {
+        let now = self.timer.now();
+        let claims = lock(&self.claims);
+        let stale = claims.iter().filter_map(|(name, claim)| {
+            let left = lock(&claim.lease.until).saturating_duration_since(now);
+            (left <= claim.term / 2).then(|| Renewal {
+                name: name.clone(),
+                token: claim.token,
+                term: claim.term.max(LONGEST_TERM.min(claim.term * 2)),
+            })
+        });
+        stale.collect()
+    }
+
+    /// Notes how a renewal that was asked for then was answered; returns whether the claim is lost.
+    fn note(&self, renewal: &Renewal, renewed: bool, asked: Instant) -> bool {
+        let mut claims = lock(&self.claims);
+        let Some(claim) = claims.get_mut(&renewal.name) else {
+            return false;
+        };
+        if claim.token != renewal.token {
+            return false;
+        }
+        if renewed {
+            claim.term = renewal.term;
+            *lock(&claim.lease.until) = asked + renewal.term;
+            return false;
+        }
+        // Before its end, its handler has acknowledged it in a transaction; or the store's clock
+        // has leapt, and it is another node's. That handler asks whether it is.
+        let is_lost = claim.lease.has_ended();
+        *lock(&claim.lease.until) = asked;
+        claims.remove(&renewal.name);
+        is_lost
+    }
+}
+
+/// Renews claims for as long as the node lives: a node that is drained has handlers too.
+pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
+    let share = Share::default();
+    while node.timer.sleep(node.options.lease / 8).await.is_ok() {
+        let mut stale = node.held.stale();
+        while !stale.is_empty() {
+            let count = stale.len().min(share.of(BATCH));
+            renew(&node, stale.drain(..count).collect(), &share).await;
+        }
+    }
+}
+
+/// Renews a batch. Where the store refuses it, each half alone: one must not hold up the others.
+async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) {
+    let mut parts = vec![batch];
+    while let Some(mut part) = parts.pop() {
+        let asked = node.timer.now();
+        let answer = node.store.renew(part.clone()).await;
+        let in_time = node.in_time(asked, &answer);
+        node.note_answer(in_time);
+        share.note(in_time);
+        match answer {
+            Ok(changed) => {
+                for (renewal, answer) in part.iter().zip(changed.answers) {
+                    // A transaction has the row locked: again in the next round.
+                    let Some(renewed) = answer else { continue };
+                    let is_lost = node.held.note(renewal, renewed, asked);
+                    node.count().claims_lost += u64::from(is_lost);
+                }
+            }
+            Err(error) => {
+                node.failed(&error, "claims were not renewed");
+                if matches!(error, Error::Refused(_)) && part.len() > 1 {
+                    let rest = part.split_off(part.len() / 2);
+                    parts.extend([rest, part]);
+                }
+            }
+        }
+    }
+}

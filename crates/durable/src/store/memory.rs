@@ -1,0 +1,399 @@
+//! A store in memory: the plain model of a store, for tests in virtual time.
+
+mod time;
+
+pub use time::pass;
+
+use crate::durable::{Durable, DurableBuilder};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
+};
+use crate::store::rows::{Rows, Scan, Visit};
+use crate::store::states::Row;
+use crate::store::{
+    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
+};
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::when::{Moment, StoreTime};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tickwheel::Clock;
+use tokio::sync::watch;
+
+/// So long after 1970 the store's clock begins: on some day in 2025, as earlier moments than 1970
+/// have no name.
+const START: Duration = Duration::from_secs(1_750_000_000);
+
+/// A store that lives as long as its last clone, of one namespace: for tests of handlers.
+///
+/// All of it lies under one lock, and each operation goes over all rows. Its clock is any that a
+/// [`Timer`](tickwheel::Timer) may have, so hours pass at once with a `ManualClock`.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    origin: Instant,
+    state: Mutex<State>,
+    /// The last row of which nodes are told.
+    told: watch::Sender<Option<Place>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: BTreeMap<Name, Row>,
+    pauses: BTreeMap<Option<String>, StoreTime>,
+    /// The greatest token of any claim. A clock that a test sets may stand still while a key's row
+    /// is claimed, ends, and is written and claimed anew: the clock alone gave that claim a token
+    /// that is no greater than the first one's, whose handler could end it.
+    greatest: i64,
+}
+
+impl Durable<Memory> {
+    /// Sets up a node on a store in memory, which survives nothing: for tests.
+    pub fn memory(store: Memory) -> DurableBuilder<Memory> {
+        DurableBuilder::new(store)
+    }
+}
+
+impl Memory {
+    /// Returns an empty store on this clock.
+    pub fn new(clock: impl Into<Clock>) -> Self {
+        let clock = clock.into();
+        let origin = clock.now();
+        Memory {
+            shared: Arc::new(Shared {
+                clock,
+                origin,
+                state: Mutex::default(),
+                told: watch::Sender::new(None),
+            }),
+        }
+    }
+
+    /// Returns the store's time.
+    pub fn time(&self) -> StoreTime {
+        let now = self.shared.clock.now();
+        let passed = now.saturating_duration_since(self.shared.origin);
+        StoreTime::MIN.plus(START).plus(passed)
+    }
+
+    /// Returns how many timers there are, those in a handler's hands and dead ones included.
+    pub fn len(&self) -> usize {
+        self.lock().rows.len()
+    }
+
+    /// Returns whether there is no timer.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.shared.state)
+    }
+
+    /// Locks the store, and reads its clock. Read before the lock is there, the clock might show
+    /// less than a claim has looked up to, and a row were written behind that claim's back.
+    fn begin(&self) -> (MutexGuard<'_, State>, StoreTime) {
+        let state = self.lock();
+        let now = self.time();
+        (state, now)
+    }
+
+    /// Does something under the lock.
+    fn with<A>(
+        &self,
+        change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error>,
+    ) -> Result<A, Error> {
+        let (mut state, now) = self.begin();
+        change(&mut state, now)
+    }
+
+    fn tell(&self, place: Option<Place>) {
+        if place.is_some() {
+            self.shared.told.send_replace(place);
+        }
+    }
+}
+
+impl State {
+    /// Returns the timers whose claims have run out, by crashes, tokens and names.
+    fn all_left(&self, now: StoreTime) -> Vec<(u32, i64, &Name)> {
+        let left = self.rows.iter().filter_map(|(name, row)| {
+            let (crashes, token) = row.left(now)?;
+            Some((crashes, token, name))
+        });
+        let mut left: Vec<_> = left.collect();
+        left.sort();
+        left
+    }
+}
+
+impl Rows for State {
+    fn load(&self, name: &Name) -> Result<Option<Row>, Error> {
+        Ok(self.rows.get(name).cloned())
+    }
+
+    fn greatest(&self) -> i64 {
+        self.greatest
+    }
+
+    fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
+        if let Some(Row::Claimed { token, .. }) = &row {
+            self.greatest = self.greatest.max(*token);
+        }
+        match row {
+            Some(row) => self.rows.insert(name.clone(), row),
+            None => self.rows.remove(name),
+        };
+        Ok(())
+    }
+
+    fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
+        // By their places where the scan goes by these; then by their names.
+        let wanted = |name: &Name, row: &Row| match (scan, row) {
+            (Scan::Free(from), Row::Free { timer, .. }) => {
+                Some(timer.place()).filter(|place| *place >= from)
+            }
+            (Scan::Dead(from), Row::Dead { timer, died, .. }) => {
+                let place = Place {
+                    due: *died,
+                    id: timer.id,
+                };
+                Some(place).filter(|place| *place >= from)
+            }
+            (Scan::Claimed, Row::Claimed { .. }) => Some(Place::default()),
+            (Scan::Free(_) | Scan::Dead(_) | Scan::Claimed, _) => None,
+            (Scan::Tagged(tag, after), row) => {
+                let has_tag = row.waiting()?.tag.as_deref() == Some(tag);
+                (has_tag && name.0.as_str() > after).then_some(Place::default())
+            }
+            (Scan::Held(after) | Scan::Named(after), _) => {
+                (name.0.as_str() > after).then_some(Place::default())
+            }
+        };
+        let rows = self.rows.iter();
+        let rows = rows.filter_map(|(name, row)| Some((wanted(name, row)?, name, row)));
+        let mut rows: Vec<(Place, &Name, &Row)> = rows.collect();
+        rows.sort_by_key(|(place, name, _)| (*place, *name));
+        for (_, name, row) in rows {
+            if !visit(name, row)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
+        let fewest = self.all_left(now).first().map(|left| left.0);
+        Ok(fewest.filter(|crashes| *crashes <= most))
+    }
+
+    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
+        let left = self.all_left(now).into_iter();
+        let left = left.filter(|left| left.0 == crashes).take(limit);
+        Ok(left.map(|left| left.2.clone()).collect())
+    }
+
+    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
+        let all = self.pauses.get(&None);
+        let own = tag.and_then(|tag| self.pauses.get(&Some(tag.to_owned())));
+        let until = all.into_iter().chain(own).max().copied();
+        Ok(until.filter(|until| *until > now))
+    }
+}
+
+impl Operations for Memory {
+    fn space(&self) -> &str {
+        "memory"
+    }
+
+    async fn schedule(
+        &self,
+        timers: Vec<NewTimer>,
+        tell: bool,
+    ) -> Result<Changed<Scheduled>, Error> {
+        let changed = self.with(|rows, now| rows.schedule(timers, now))?;
+        self.tell(changed.first.filter(|_| tell));
+        Ok(changed)
+    }
+
+    async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
+        self.with(|rows, now| rows.cancel(names, now))
+    }
+
+    async fn touch(
+        &self,
+        moves: Vec<(Name, Moment)>,
+        tell: bool,
+    ) -> Result<Changed<Touched>, Error> {
+        let changed = self.with(|rows, now| rows.touch(moves, now))?;
+        self.tell(changed.first.filter(|_| tell));
+        Ok(changed)
+    }
+
+    async fn claim(&self, want: Want) -> Result<Claims, Error> {
+        self.with(|rows, now| rows.claim(want, now))
+    }
+
+    async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
+        self.with(|rows, now| rows.take_over(most, limit, lease, now))
+    }
+
+    async fn look(&self) -> Result<Look, Error> {
+        self.with(|rows, now| rows.look(now))
+    }
+
+    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
+        self.with(|rows, now| rows.renew(renewals, now))
+    }
+
+    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
+        self.with(|rows, now| rows.acknowledge(acks, now))
+    }
+
+    async fn told(&self) -> Option<Place> {
+        let mut told = self.shared.told.subscribe();
+        // The store keeps the sender: it does not end.
+        let _ = told.changed().await;
+        *told.borrow_and_update()
+    }
+
+    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
+        self.lock().get(&name)
+    }
+
+    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
+        self.lock().list(&search)
+    }
+
+    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
+        self.lock().dead(&search)
+    }
+
+    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
+        let place = self.with(|rows, now| rows.requeue(&Name::of_dead(id), now))?;
+        self.tell(place);
+        Ok(place)
+    }
+
+    async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
+        let step = self.with(|rows, now| rows.bulk(&bulk, after.as_ref(), limit, now))?;
+        self.tell(step.first);
+        Ok(step)
+    }
+
+    async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
+        let (mut state, now) = self.begin();
+        match until {
+            Some(until) => state.pauses.insert(tag, until.due(now)),
+            None => state.pauses.remove(&tag),
+        };
+        Ok(())
+    }
+
+    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
+        let (mut state, now) = self.begin();
+        state.pauses.retain(|_, until| *until > now);
+        let pauses = state.pauses.iter().map(|(tag, until)| Paused {
+            tag: tag.clone(),
+            until: *until,
+        });
+        Ok(pauses.collect())
+    }
+
+    async fn now(&self) -> Result<StoreTime, Error> {
+        Ok(self.time())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Ending;
+    use crate::store::conformance::beside::beside_the_model;
+    use crate::store::conformance::{Bench, everything, groups, seeds, table, timer};
+    use tickwheel::ManualClock;
+
+    struct InMemory {
+        store: Memory,
+        clock: ManualClock,
+    }
+
+    impl Bench for InMemory {
+        type Store = Memory;
+
+        fn store(&self) -> &Memory {
+            &self.store
+        }
+
+        async fn pass(&self, time: Duration) {
+            self.clock.advance(time);
+        }
+
+        async fn clear(&self) {
+            *self.store.lock() = State::default();
+        }
+
+        async fn state(&self, name: &Name) -> &'static str {
+            let state = self.store.lock();
+            state.rows.get(name).map_or("none", Row::state)
+        }
+    }
+
+    fn bench() -> InMemory {
+        let clock = ManualClock::new();
+        let store = Memory::new(clock.clone());
+        InMemory { store, clock }
+    }
+
+    #[tokio::test]
+    async fn each_cell_of_the_table_holds() {
+        table(&bench()).await;
+    }
+
+    #[tokio::test]
+    async fn what_has_crashed_is_taken_over_in_groups() {
+        groups(&bench()).await;
+    }
+
+    /// The model is compared with itself here: what matters is the ledger.
+    #[tokio::test]
+    async fn the_ledger_finds_nothing() {
+        let bench = bench();
+        for seed in seeds(200) {
+            beside_the_model(&bench, seed, 200).await;
+        }
+    }
+
+    /// A clock that a test sets may stand still.
+    #[tokio::test]
+    async fn tokens_rise_though_no_time_passes() {
+        let store = bench().store;
+        let mut last = 0;
+        for ending in [
+            Ending::GiveBack,
+            Ending::GiveBack,
+            Ending::Done,
+            Ending::Done,
+        ] {
+            let name = Name::of_key("key");
+            let timer = timer(&name, 1, Duration::ZERO);
+            store.schedule(vec![timer], false).await.unwrap();
+            let claims = store.claim(everything(1)).await.unwrap();
+            let token = claims.rows[0].token;
+            assert!(token > last, "{token} after {last}");
+            last = token;
+            let ack = Ack {
+                name,
+                token,
+                ending,
+            };
+            store.acknowledge(vec![ack]).await.unwrap();
+        }
+    }
+}

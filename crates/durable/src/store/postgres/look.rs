@@ -1,0 +1,120 @@
+//! The look for what no claim has met, and the floor below which nothing can lie.
+
+use crate::entry::Error;
+use crate::store::Look;
+use crate::store::postgres::link::{Ask, Param, one, place, time};
+use crate::store::postgres::timers::few;
+use crate::sync::{Mutex, lock};
+use tokio_postgres::Row;
+
+/// So many looks have the floor in common; the next one begins without. Rows that came in otherwise
+/// than by a statement of this crate, by a copy or a replication, may be due below it.
+const LOOKS: u32 = 64;
+
+/// Below this no row can be that no look has seen: dead entries of an index, which nobody may
+/// remove while a snapshot is held, are walked over once.
+///
+/// Each statement that makes a row claimable, or claims it, takes its transaction's number and then
+/// writes a due time, or a token, that is the clock at least. A look reads the clock and takes a
+/// number of its own. Once all transactions with lesser numbers have ended, whatever is written is
+/// not before that time. The `xmax` of a snapshot would not do: numbers that were given out may be
+/// greater.
+#[derive(Debug, Default)]
+pub(super) struct Floor {
+    dues: i64,
+    /// The first token that anybody can have.
+    pub(super) claims: i64,
+    /// A time, and the number that was taken after it.
+    noted: Option<(i64, i64)>,
+    /// The last number that was taken: the next one is taken once another transaction has ended, so
+    /// that an idle server counts nothing.
+    number: i64,
+    /// The store's clock at the last look.
+    now: i64,
+    /// When the server was started: another one, or one that was restored, may have lost claims.
+    started: i64,
+    looks: u32,
+}
+
+/// `$2`: the floor of due times; `$3`: the floor of claims; `$4`: the number above which one must
+/// have ended for that a number is taken.
+const LOOK: &str = concat!(
+    "WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now),
+    first AS MATERIALIZED (
+        SELECT due, id FROM tickwheel.timer
+        WHERE space || '' = $1 AND claim <= 0 AND died IS NULL
+            AND due >= $2
+        ORDER BY due, id LIMIT 1),
+    oldest AS MATERIALIZED (
+        SELECT claim FROM tickwheel.timer WHERE space || '' = $1 AND claim > 0 AND ",
+    few!("$3"),
+    "
+        ORDER BY claim LIMIT 1),
+    ended AS MATERIALIZED (
+        SELECT claim FROM tickwheel.timer
+        WHERE space || '' = $1 AND claim > 0 AND ",
+    few!("$3"),
+    " AND until <= (SELECT now FROM c)
+        ORDER BY claim LIMIT 1)
+    SELECT now, (SELECT due FROM first), (SELECT id FROM first), (SELECT claim FROM oldest),
+        (SELECT claim FROM ended) IS NOT NULL,
+        pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+        CASE WHEN pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1 > $4
+            THEN pg_current_xact_id()::text::bigint END,
+        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
+    FROM c"
+);
+
+impl Floor {
+    /// Learns from a look.
+    fn learn(&mut self, row: &Row) {
+        let now: i64 = row.get(0);
+        let first: Option<i64> = row.get(1);
+        let oldest: Option<i64> = row.get(3);
+        let running: i64 = row.get(5);
+        let number: Option<i64> = row.get(6);
+        let started: i64 = row.get(7);
+        self.looks += 1;
+        if started != self.started || now < self.now || self.looks > LOOKS {
+            *self = Floor {
+                started,
+                ..Floor::default()
+            };
+        }
+        self.now = now;
+        if let Some((time, _)) = self.noted.filter(|(_, number)| *number <= running) {
+            self.noted = None;
+            // A row that was seen holds it.
+            self.dues = self.dues.max(time.min(first.unwrap_or(i64::MAX)));
+            self.claims = self.claims.max(time.min(oldest.unwrap_or(i64::MAX)));
+        }
+        if let Some(number) = number {
+            self.noted = Some((now, number));
+            self.number = number;
+        }
+    }
+
+    /// Returns above which number one must have ended for that the next one is taken.
+    fn takes(&self) -> i64 {
+        match self.noted {
+            Some(_) => i64::MAX,
+            None => self.number,
+        }
+    }
+}
+
+/// Looks for what can be claimed. The floor is as before if that fails.
+pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Result<Look, Error> {
+    let dues = lock(floor).dues;
+    let claims = lock(floor).claims;
+    let takes = lock(floor).takes();
+    let params: [&dyn Param; 4] = [&space, &dues, &claims, &takes];
+    let rows = at.ask(LOOK, &params).await?;
+    let row = one(&rows)?;
+    lock(floor).learn(row);
+    Ok(Look {
+        now: time(row, 0),
+        first: place(row, 1),
+        left: row.get(4),
+    })
+}

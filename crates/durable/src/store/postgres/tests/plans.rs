@@ -1,0 +1,240 @@
+//! Each statement takes one index, whatever the server believes of the table.
+
+use super::open;
+use super::server::{Server, connect};
+use crate::entry::{Error, Search};
+use crate::store::conformance::{after, timer};
+use crate::store::postgres::link::{Ask, Param};
+use crate::store::postgres::look::Floor;
+use crate::store::postgres::{bulk, claims, lists, look, timers};
+use crate::store::{Ack, Bulk, Ending, Name, NewTimer, Place, Renewal, Want};
+use crate::sync::{Mutex, lock};
+use crate::when::{Moment, StoreTime};
+use std::time::Duration;
+use tokio_postgres::{Client, Row};
+
+/// Has statements explained, and none done.
+struct Explained<'a> {
+    client: &'a Client,
+    plans: Mutex<Vec<String>>,
+}
+
+impl Ask for Explained<'_> {
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        let sql = format!("EXPLAIN {sql}");
+        let params: Vec<_> = params.iter().map(|param| param.typed()).collect();
+        let rows = self.client.query_typed(&sql, &params).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        lock(&self.plans).push(plan.join("\n"));
+        Err(Error::Closed)
+    }
+}
+
+/// Returns what scans the table in a plan, each with the index.
+fn scans(plan: &str) -> Vec<String> {
+    let lines = plan
+        .lines()
+        .filter(|line| line.contains(" on timer") || line.contains("Bitmap Index Scan on timer"));
+    let changes = ["Update on", "Delete on", "Insert on"];
+    let lines = lines.filter(|line| !changes.iter().any(|change| line.contains(change)));
+    let mut scans: Vec<String> = lines
+        .filter(|line| !line.contains("Bitmap Heap Scan"))
+        .map(|line| {
+            let line = line.split("  (cost").next().unwrap_or(line);
+            let line = line.trim().trim_start_matches("->").trim();
+            match line.split_once(" using ") {
+                Some((_, index)) => index.split(' ').next().unwrap_or(index).to_owned(),
+                None => line.trim_start_matches("Bitmap Index Scan on ").to_owned(),
+            }
+        })
+        .collect();
+    scans.sort();
+    scans.dedup();
+    scans
+}
+
+/// A statement, and the indexes that it takes.
+type Asked = (&'static str, &'static [&'static str]);
+
+const KEY: &[&str] = &["timer_pkey"];
+
+async fn ask_all(at: &Explained<'_>) -> Vec<Asked> {
+    let mut asked = ask_by_names(at).await;
+    asked.extend(ask_for_many(at).await);
+    asked
+}
+
+async fn ask_by_names(at: &Explained<'_>) -> Vec<Asked> {
+    let now = StoreTime::from_micros(1_750_000_000_000_000);
+    let names: Vec<Name> = (0..1_000).map(|n| Name::of_key(&n.to_string())).collect();
+    let timers: Vec<NewTimer> = names
+        .iter()
+        .map(|name| NewTimer {
+            tag: Some("a".to_owned()),
+            ..timer(name, 1, Duration::ZERO)
+        })
+        .collect();
+    let mut asked: Vec<Asked> = Vec::new();
+    let lease = Duration::from_secs(5);
+    drop(timers::schedule(at, "n", &timers, true).await);
+    asked.push(("schedule", KEY));
+    drop(timers::cancel(at, "n", &names).await);
+    asked.push(("cancel", KEY));
+    let moves: Vec<_> = names
+        .iter()
+        .map(|name| (name.clone(), after(Duration::ZERO)))
+        .collect();
+    drop(timers::touch(at, "n", &moves, true).await);
+    asked.push(("touch", KEY));
+    drop(timers::cancel_in(at, "n", names[0].clone()).await);
+    asked.push(("cancel_in", KEY));
+    drop(timers::touch_in(at, "n", names[0].clone(), moves[0].1).await);
+    asked.push(("touch_in", KEY));
+    drop(timers::get(at, "n", &names[0]).await);
+    asked.push(("get", KEY));
+    let want = Want {
+        from: Place::before(now),
+        limit: 1_000,
+        bytes: 128 << 10,
+        lease,
+    };
+    drop(claims::claim(at, "n", &want).await);
+    asked.push(("claim", &["timer_due", "timer_pkey"]));
+    drop(claims::take_over(at, "n", 0, (5, 100), lease).await);
+    asked.push(("take_over", &["timer_claim", "timer_pkey"]));
+    let renewals = names.iter().map(|name| Renewal {
+        name: name.clone(),
+        token: 7,
+        term: lease,
+    });
+    drop(claims::renew(at, "n", &renewals.collect::<Vec<_>>()).await);
+    asked.push(("renew", KEY));
+    let acks = names.iter().map(|name| Ack {
+        name: name.clone(),
+        token: 7,
+        ending: Ending::Done,
+    });
+    let acks: Vec<Ack> = acks.collect();
+    drop(claims::acknowledge(at, "n", &acks).await);
+    asked.push(("acknowledge", KEY));
+    drop(claims::acknowledge_in(at, "n", acks[0].clone()).await);
+    asked.push(("ack_in", KEY));
+    asked
+}
+
+async fn ask_for_many(at: &Explained<'_>) -> Vec<Asked> {
+    let mut asked: Vec<Asked> = Vec::new();
+    let now = StoreTime::from_micros(1_750_000_000_000_000);
+    let later = Moment {
+        at: now,
+        ..Moment::default()
+    };
+    let tag = || Some("a".to_owned());
+    drop(look::look(at, "n", &Mutex::new(Floor::default())).await);
+    asked.push(("look", &["timer_claim", "timer_due"]));
+    let tagged: &[&str] = &["timer_pkey", "timer_tag"];
+    for (what, bulk, indexes) in [
+        ("cancel_tag", Bulk::Cancel("a".to_owned()), tagged),
+        ("touch_tag", Bulk::Touch("a".to_owned(), later), tagged),
+        (
+            "release",
+            Bulk::Release(None),
+            &["timer_held", "timer_pkey"],
+        ),
+        (
+            "release tag",
+            Bulk::Release(tag()),
+            &["timer_held", "timer_pkey"],
+        ),
+        ("requeue", Bulk::Requeue(None, now), KEY),
+        ("requeue tag", Bulk::Requeue(tag(), now), tagged),
+        ("delete", Bulk::Delete(None, now), KEY),
+        ("delete tag", Bulk::Delete(tag(), now), tagged),
+    ] {
+        drop(bulk::step(at, "n", &bulk, None, 1_000).await);
+        asked.push((what, indexes));
+    }
+    drop(bulk::requeue(at, "n", 5).await);
+    asked.push(("requeue one", KEY));
+    let all = Search::new(100);
+    for (what, search, indexes) in [
+        ("list", all.clone(), &["timer_claim", "timer_due"][..]),
+        ("list tag", all.clone().tag("a"), &["timer_tag"]),
+        ("list prefix", all.clone().key_prefix("a"), &["timer_pkey"]),
+    ] {
+        drop(lists::list(at, "n", search).await);
+        asked.push((what, indexes));
+    }
+    drop(lists::dead(at, "n", all.clone()).await);
+    asked.push(("dead", &["timer_died"]));
+    drop(lists::dead(at, "n", all.tag("a")).await);
+    asked.push(("dead tag", &["timer_tag"]));
+    asked
+}
+
+/// Rows in all states, of several tags, so many that to read them all would be noticed.
+const FILL: &str = "INSERT INTO tickwheel.timer (space, name, due, id, payload, tag, claim, until)
+    SELECT 'n', 'k' || g, 1750000000000000 + g, g, 'payload', CASE g % 4 WHEN 0 THEN 'a'
+        WHEN 1 THEN 'b' END, 0, 0 FROM generate_series(1, 40000) g;";
+const CLAIM: &str = "UPDATE tickwheel.timer SET claim = due, until = due + 5000000;";
+const DIE: &str = "UPDATE tickwheel.timer SET former = name,
+    name = 'd' || lpad(to_hex(id), 16, '0'), died = due, reason = 'why', claim = -due;";
+const HOLD: &str = "UPDATE tickwheel.timer SET held_from = due;";
+const EMPTY: &str = "TRUNCATE tickwheel.timer;";
+const DELETE: &str = "DELETE FROM tickwheel.timer;";
+const ANALYZE: &str = "ANALYZE tickwheel.timer;";
+const VACUUM: &str = "VACUUM ANALYZE tickwheel.timer;";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_statement_takes_its_index_whatever_the_statistics_say() {
+    let server = Server::start(&["fsync=off", "autovacuum=off"]).unwrap();
+    drop(open(&server, "node").await);
+    let client = connect(&server.config()).await.unwrap();
+    let mut wrong = Vec::new();
+    for (what, steps) in [
+        ("never analyzed", &[EMPTY, FILL][..]),
+        ("analyzed", &[EMPTY, FILL, ANALYZE]),
+        ("analyzed while empty", &[EMPTY, ANALYZE, FILL]),
+        ("vacuumed while empty", &[EMPTY, FILL, DELETE, VACUUM, FILL]),
+        (
+            "all free, believed claimed",
+            &[EMPTY, FILL, CLAIM, ANALYZE, EMPTY, FILL],
+        ),
+        ("all claimed, believed free", &[EMPTY, FILL, ANALYZE, CLAIM]),
+        ("all claimed", &[EMPTY, FILL, CLAIM, VACUUM]),
+        ("all dead, believed free", &[EMPTY, FILL, ANALYZE, DIE]),
+        ("all dead", &[EMPTY, FILL, DIE, VACUUM]),
+        ("all held", &[EMPTY, FILL, HOLD, VACUUM]),
+        ("dead rows only", &[EMPTY, FILL, ANALYZE, DELETE]),
+        (
+            "emptied, and analyzed",
+            &[EMPTY, FILL, DELETE, ANALYZE, FILL],
+        ),
+    ] {
+        for step in steps {
+            client.batch_execute(step).await.unwrap();
+        }
+        let at = Explained {
+            client: &client,
+            plans: Mutex::default(),
+        };
+        let asked = ask_all(&at).await;
+        let plans = lock(&at.plans);
+        assert_eq!(asked.len(), plans.len());
+        for ((statement, indexes), plan) in asked.iter().zip(&*plans) {
+            let scans = scans(plan);
+            let joins = ["Hash Join", "Merge Join"];
+            let is_joined = plan
+                .lines()
+                .any(|line| joins.iter().any(|join| line.contains(join)));
+            if scans != *indexes {
+                wrong.push(format!(
+                    "{what}: {statement}: {scans:?}, joined {is_joined}\n{plan}"
+                ));
+            }
+        }
+    }
+    let heads = wrong.iter().filter_map(|wrong| wrong.lines().next());
+    let heads = heads.collect::<Vec<_>>().join("\n");
+    assert!(wrong.is_empty(), "{heads}\n\n{}", wrong.join("\n\n"));
+}

@@ -1,0 +1,129 @@
+//! Sessions have the store's settings whatever the server says, behind PgBouncer too.
+
+use super::server::{self, Server, port};
+use crate::durable::{Durable, OpenStore};
+use crate::entry::{Cancelled, Due, Entry, Outcome, Search, Touched};
+use crate::store::Operations;
+use crate::store::postgres::Postgres;
+use crate::store::postgres::link::Ask;
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tickwheel::Timer;
+use tokio_postgres::Config;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+const BOUNCER: &str = "/usr/sbin/pgbouncer";
+
+/// PgBouncer before a server, with two connections for all; ended when it is dropped.
+struct Pool {
+    process: Child,
+    config: Config,
+    _folder: tempfile::TempDir,
+}
+
+impl Pool {
+    fn start(server: &Server, more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let permissions = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), permissions).unwrap();
+        let port = port();
+        let settings = folder.path().join("settings");
+        let users = folder.path().join("users");
+        std::fs::write(&users, "\"postgres\" \"\"\n").unwrap();
+        let text = format!(
+            "[databases]\npostgres = host=127.0.0.1 port={}\n[pgbouncer]\n\
+            listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = trust\n\
+            auth_file = {}\nunix_socket_dir =\npool_mode = transaction\n\
+            default_pool_size = 2\n{more}\n",
+            server.config().get_ports()[0],
+            users.display(),
+        );
+        std::fs::write(&settings, text).unwrap();
+        let mut command = Command::new(BOUNCER);
+        if rustix::process::geteuid().is_root() {
+            command = Command::new("runuser");
+            command.args(["-u", "postgres", "--", BOUNCER]);
+        }
+        let process = command.arg(settings).stderr(Stdio::null()).spawn().unwrap();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Pool {
+            process,
+            config: server::config(port),
+            _folder: folder,
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // As `runuser` passes on: a kill would reach it alone.
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.process.wait();
+    }
+}
+
+async fn settings(store: &Postgres) -> [String; 2] {
+    let sql = "SELECT current_setting('transaction_isolation'),
+        current_setting('synchronous_commit') WHERE pg_current_xact_id() IS NOT NULL";
+    let rows = store.write().ask(sql, &[]).await.unwrap();
+    [rows[0].get(0), rows[0].get(1)]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_hold_and_timers_fire() {
+    let bad = [
+        "fsync=off",
+        "default_transaction_isolation=serializable",
+        "synchronous_commit=off",
+    ];
+    let server = Server::start(&bad).unwrap();
+    let mut configs = vec![server.config()];
+    // One that refuses the options, and one that leaves them out.
+    let pools = match std::path::Path::new(BOUNCER).exists() {
+        true => vec![
+            Pool::start(&server, ""),
+            Pool::start(&server, "ignore_startup_parameters = options"),
+        ],
+        false => Vec::new(),
+    };
+    configs.extend(pools.iter().map(|pool| pool.config.clone()));
+    for config in configs {
+        let store = Durable::postgres(config.clone())
+            .store
+            .open()
+            .await
+            .unwrap();
+        assert_eq!(settings(&store).await, ["read committed", "on"]);
+        assert!(store.now().await.is_ok());
+        let timer = Timer::builder().start().unwrap();
+        let node = Durable::postgres(config).lease(Duration::from_secs(60));
+        let handler = async |due: Due| match due.attempt {
+            1 => Outcome::RetryAt(Duration::ZERO.into(), String::new()),
+            _ => Outcome::Done,
+        };
+        let node = node.start(&timer, handler).await.unwrap();
+        node.schedule(Entry::keyed("far", HOUR, "x")).await.unwrap();
+        assert_eq!(node.touch("far", HOUR * 2).await.unwrap(), Touched::Moved);
+        let cancelled = node.cancel("far").await.unwrap();
+        assert_eq!(cancelled, Cancelled::Cancelled(b"x".to_vec()));
+        let entries = (0..300).map(|n| Entry::keyed(format!("{n}"), Duration::from_millis(n), "x"));
+        node.schedule_many(entries.collect()).await.unwrap();
+        let fired = async {
+            while node.stats().done < 300 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), fired)
+            .await
+            .expect("all fire");
+        assert_eq!((node.stats().retried, node.stats().errors), (300, 0));
+        assert!(node.list(Search::new(1)).await.unwrap().is_empty());
+        node.drain().await;
+    }
+}

@@ -1,0 +1,434 @@
+//! What a store does that has all rows to itself: it loads each row by its name, changes it as
+//! [`states`](crate::store::states) says, and writes it back. Its rows lie in memory, or in a file.
+
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
+use crate::store::states::{Row, TakenOver};
+use crate::store::{Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Place, Renewal, Step, Want};
+use crate::when::{Moment, StoreTime};
+use std::time::Duration;
+
+/// Which rows are visited, and in which order.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scan<'a> {
+    /// Rows that can be claimed, now or later, from a place on, in the order of places.
+    Free(Place),
+    /// Claimed rows, in no order.
+    Claimed,
+    /// Dead timers from a place on, in the order of their deaths.
+    Dead(Place),
+    /// Rows whose waiting timers have a tag, and others, after a name, in the order of names.
+    Tagged(&'a str, &'a str),
+    /// Rows that a pause has put off, and others, after a name, in the order of names.
+    Held(&'a str),
+    /// Dead rows, and others, after a name, in the order of names.
+    Named(&'a str),
+}
+
+impl<'a> Scan<'a> {
+    /// Returns a scan that meets all rows of a change, in the order of names.
+    fn of(bulk: &'a Bulk, after: &'a str) -> Self {
+        match bulk {
+            Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Scan::Tagged(tag, after),
+            Bulk::Release(_) => Scan::Held(after),
+            Bulk::Requeue(..) | Bulk::Delete(..) => Scan::Named(after),
+        }
+    }
+}
+
+/// Is called with each row of a scan, and returns whether to go on.
+pub(super) type Visit<'a> = &'a mut dyn FnMut(&Name, &Row) -> Result<bool, Error>;
+
+/// All rows of a store, under a lock or in a transaction. After an error the transaction is rolled
+/// back.
+pub(super) trait Rows: Sized {
+    fn load(&self, name: &Name) -> Result<Option<Row>, Error>;
+
+    /// Returns a number that the tokens of a new row exceed.
+    fn greatest(&self) -> i64;
+
+    /// Writes a row, or deletes it.
+    fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error>;
+
+    fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error>;
+
+    /// Returns the fewest crashes, up to `most`, in which a timer was whose claim has run out.
+    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error>;
+
+    /// Returns up to `limit` timers whose claims have run out, of those with so many crashes, in
+    /// the order of tokens.
+    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error>;
+
+    /// Returns until when a timer with this tag is paused.
+    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error>;
+
+    /// Returns the first row from a place on that can be claimed, now or later.
+    fn first(&self, from: Place) -> Result<Option<Place>, Error> {
+        let mut first = None;
+        self.scan(Scan::Free(from), &mut |_, row| {
+            first = row.place();
+            Ok(false)
+        })?;
+        Ok(first)
+    }
+
+    /// Does the same to each of a batch.
+    fn each<R, A>(
+        &mut self,
+        batch: Vec<R>,
+        now: StoreTime,
+        change: impl Fn(&mut Self, R) -> Result<(A, Option<Place>), Error>,
+    ) -> Result<Changed<A>, Error> {
+        let mut first = None;
+        let mut answers = Vec::with_capacity(batch.len());
+        for one in batch {
+            let (answer, place) = change(self, one)?;
+            answers.push(Some(answer));
+            first = earlier(first, place);
+        }
+        Ok(Changed {
+            now,
+            first,
+            answers,
+        })
+    }
+
+    fn schedule(
+        &mut self,
+        timers: Vec<NewTimer>,
+        now: StoreTime,
+    ) -> Result<Changed<Scheduled>, Error> {
+        self.each(timers, now, |rows, new| {
+            let (row, answer) = match rows.load(&new.name)? {
+                Some(mut row) => {
+                    let answer = row.schedule(&new, now);
+                    (row, answer)
+                }
+                None => (Row::new(&new, rows.greatest(), now), Scheduled::New),
+            };
+            if answer == Scheduled::Kept {
+                return Ok((answer, None));
+            }
+            let place = row.place();
+            rows.put(&new.name, Some(row))?;
+            Ok((answer, place))
+        })
+    }
+
+    fn cancel(&mut self, names: Vec<Name>, now: StoreTime) -> Result<Changed<Cancelled>, Error> {
+        self.each(names, now, |rows, name| {
+            let Some(mut row) = rows.load(&name)? else {
+                return Ok((Cancelled::Unknown, None));
+            };
+            let (answer, ends) = row.cancel();
+            rows.put(&name, (!ends).then_some(row))?;
+            Ok((answer, None))
+        })
+    }
+
+    fn touch(
+        &mut self,
+        moves: Vec<(Name, Moment)>,
+        now: StoreTime,
+    ) -> Result<Changed<Touched>, Error> {
+        self.each(moves, now, |rows, (name, moment)| {
+            let Some(mut row) = rows.load(&name)? else {
+                return Ok((Touched::Unknown, None));
+            };
+            let answer = row.touch(&moment, now);
+            if answer != Touched::Moved {
+                return Ok((answer, None));
+            }
+            let place = row.place();
+            rows.put(&name, Some(row))?;
+            Ok((answer, place))
+        })
+    }
+
+    fn claim(&mut self, want: Want, now: StoreTime) -> Result<Claims, Error> {
+        let mut claims = Claims {
+            now,
+            from: want.from,
+            ..Claims::default()
+        };
+        // A scan does not meet its own changes: they are made after it.
+        let mut changed: Vec<(Name, Option<Row>)> = Vec::new();
+        let mut bytes = 0;
+        let rows = &*self;
+        rows.scan(Scan::Free(want.from), &mut |name, row| {
+            let Row::Free { timer, .. } = row else {
+                return Ok(true);
+            };
+            if timer.due > now {
+                return Ok(false);
+            }
+            let paused = rows.paused_until(timer.tag.as_deref(), now)?;
+            let length = timer.payload.len();
+            let is_full = bytes + length > want.bytes && !claims.rows.is_empty();
+            let takes_bytes = paused.is_none() && !timer.has_expired(now);
+            // What is held or has expired is among those that a claim has found.
+            if changed.len() == want.limit as usize || (is_full && takes_bytes) {
+                claims.more = true;
+                claims.from = timer.place();
+                return Ok(false);
+            }
+            let mut row = row.clone();
+            if let Some(until) = paused {
+                row.hold(until);
+                changed.push((name.clone(), Some(row)));
+                return Ok(true);
+            }
+            let Some((row, claimed)) = row.claim(name, now, want.lease) else {
+                claims.expired += 1;
+                changed.push((name.clone(), None));
+                return Ok(true);
+            };
+            bytes += length;
+            claims.rows.push(claimed);
+            changed.push((name.clone(), Some(row)));
+            Ok(true)
+        })?;
+        for (name, row) in changed {
+            self.put(&name, row)?;
+        }
+        if !claims.more {
+            claims.from = want.from.max(Place::before(now));
+        }
+        let later = now.plus(Duration::from_micros(1));
+        claims.next = self.first(Place::before(later))?;
+        Ok(claims)
+    }
+
+    fn take_over(
+        &mut self,
+        most: u32,
+        limit: u32,
+        lease: Duration,
+        now: StoreTime,
+    ) -> Result<Claims, Error> {
+        let mut claims = Claims {
+            now,
+            ..Claims::default()
+        };
+        let Some(crashes) = self.fewest(most, now)? else {
+            return Ok(claims);
+        };
+        let limit = match crashes {
+            0 => limit,
+            1 => limit.div_ceil(10),
+            _ => limit.div_ceil(100),
+        };
+        let mut left = self.left(crashes, limit as usize + 1, now)?;
+        claims.more = left.len() > limit as usize;
+        left.truncate(limit as usize);
+        for name in left {
+            let Some(row) = self.load(&name)? else {
+                continue;
+            };
+            let row = match row.take_over(&name, now, lease) {
+                TakenOver::Runs(row, claimed) => {
+                    claims.rows.push(claimed);
+                    Some(row)
+                }
+                TakenOver::Free(row) => {
+                    claims.next = earlier(claims.next, row.place());
+                    Some(row)
+                }
+                TakenOver::Expired => {
+                    claims.expired += 1;
+                    None
+                }
+                TakenOver::Ended => None,
+            };
+            self.put(&name, row)?;
+        }
+        Ok(claims)
+    }
+
+    fn look(&self, now: StoreTime) -> Result<Look, Error> {
+        Ok(Look {
+            now,
+            first: self.first(Place::before(StoreTime::MIN))?,
+            left: self.fewest(u32::MAX, now)?.is_some(),
+        })
+    }
+
+    fn renew(&mut self, renewals: Vec<Renewal>, now: StoreTime) -> Result<Changed<bool>, Error> {
+        self.each(renewals, now, |rows, renewal| {
+            let Some(mut row) = rows.load(&renewal.name)? else {
+                return Ok((false, None));
+            };
+            let renewed = row.renew(renewal.token, now.plus(renewal.term));
+            if renewed {
+                rows.put(&renewal.name, Some(row))?;
+            }
+            Ok((renewed, None))
+        })
+    }
+
+    fn acknowledge(&mut self, acks: Vec<Ack>, now: StoreTime) -> Result<Changed<bool>, Error> {
+        self.each(acks, now, |rows, ack| {
+            let row = rows.load(&ack.name)?;
+            let Some(row) = row.filter(|row| row.is_claimed_by(ack.token)) else {
+                return Ok((false, None));
+            };
+            let Some((name, row)) = row.end(ack.name.clone(), ack.ending, now) else {
+                rows.put(&ack.name, None)?;
+                return Ok((true, None));
+            };
+            if name != ack.name {
+                // Dead: its key is free.
+                rows.put(&ack.name, None)?;
+            }
+            let place = row.place();
+            rows.put(&name, Some(row))?;
+            Ok((true, place))
+        })
+    }
+
+    fn get(&self, name: &Name) -> Result<Option<Pending>, Error> {
+        let row = self.load(name)?;
+        let listed = row.and_then(|row| row.listed(name));
+        Ok(listed.map(|listed| Pending {
+            at: listed.at,
+            payload: listed.payload,
+            attempts: listed.attempts,
+            running: listed.running,
+        }))
+    }
+
+    fn list(&self, search: &Search) -> Result<Vec<Listed>, Error> {
+        let mut found = Vec::new();
+        let fits = |name: &Name, row: &Row| {
+            let listed = row.listed(name)?;
+            search
+                .fits((&listed).into(), &listed.key, &listed.tag)
+                .then_some(listed)
+        };
+        // Those that handlers have are few, and lie elsewhere.
+        if search.running != Some(false) {
+            self.scan(Scan::Claimed, &mut |name, row| {
+                found.extend(fits(name, row));
+                Ok(true)
+            })?;
+        }
+        let mut left = search.limit;
+        if search.running != Some(true) {
+            self.scan(Scan::Free(search.after), &mut |name, row| {
+                let is_before = row.place().is_some_and(|place| search.is_before(place));
+                if let Some(listed) = fits(name, row) {
+                    found.push(listed);
+                    left = left.saturating_sub(1);
+                }
+                Ok(is_before && left > 0)
+            })?;
+        }
+        found.sort_by_key(|listed| Place::from(listed));
+        found.truncate(search.limit as usize);
+        Ok(found)
+    }
+
+    fn dead(&self, search: &Search) -> Result<Vec<DeadTimer>, Error> {
+        let mut found = Vec::new();
+        let limit = match search.running {
+            Some(true) => 0,
+            _ => search.limit as usize,
+        };
+        self.scan(Scan::Dead(search.after), &mut |_, row| {
+            let Some(dead) = row.dead() else {
+                return Ok(true);
+            };
+            let place = Place::from(&dead);
+            let is_before = search.is_before(place);
+            if search.fits(place, &dead.key, &dead.tag) {
+                found.push(dead);
+            }
+            Ok(is_before && found.len() < limit)
+        })?;
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// Makes a dead timer due, unless its key has a timer again.
+    fn requeue(&mut self, dead: &Name, now: StoreTime) -> Result<Option<Place>, Error> {
+        let Some(row) = self.load(dead)? else {
+            return Ok(None);
+        };
+        let Row::Dead { former, .. } = &row else {
+            return Ok(None);
+        };
+        let former = former.clone();
+        if self.load(&former)?.is_some() {
+            return Ok(None);
+        }
+        let row = row.requeue(now);
+        let place = row.place();
+        self.put(dead, None)?;
+        self.put(&former, Some(row))?;
+        Ok(place)
+    }
+
+    fn bulk(
+        &mut self,
+        bulk: &Bulk,
+        after: Option<&Name>,
+        limit: u32,
+        now: StoreTime,
+    ) -> Result<Step, Error> {
+        let limit = limit as usize;
+        let mut names: Vec<Name> = Vec::new();
+        // All names are after the empty one.
+        let after = after.map_or("", |name| &name.0);
+        self.scan(Scan::of(bulk, after), &mut |name, row| {
+            if bulk.is_for(row) {
+                names.push(name.clone());
+            }
+            Ok(names.len() <= limit)
+        })?;
+        let is_more = names.len() > limit;
+        names.truncate(limit);
+        let mut step = Step {
+            now,
+            more: names.last().filter(|_| is_more).cloned(),
+            ..Step::default()
+        };
+        for name in names {
+            if let Some(place) = self.change(bulk, &name, now)? {
+                step.count += 1;
+                step.first = earlier(step.first, place);
+            }
+        }
+        Ok(step)
+    }
+
+    /// Changes one of many; returns its place, if any, or `None` if nothing was done.
+    fn change(
+        &mut self,
+        bulk: &Bulk,
+        name: &Name,
+        now: StoreTime,
+    ) -> Result<Option<Option<Place>>, Error> {
+        if let Bulk::Requeue(..) = bulk {
+            return Ok(self.requeue(name, now)?.map(Some));
+        }
+        let Some(mut row) = self.load(name)? else {
+            return Ok(None);
+        };
+        let stays = match bulk {
+            Bulk::Cancel(_) => !row.cancel().1,
+            Bulk::Touch(_, moment) => row.touch(moment, now) == Touched::Moved,
+            Bulk::Release(_) => {
+                row.release(now);
+                true
+            }
+            Bulk::Requeue(..) | Bulk::Delete(..) => false,
+        };
+        let place = row.place().filter(|_| stays);
+        self.put(name, stays.then_some(row))?;
+        Ok(Some(place))
+    }
+}
+
+/// Returns the earlier of two places, if any.
+pub(super) fn earlier(one: Option<Place>, other: Option<Place>) -> Option<Place> {
+    one.into_iter().chain(other).min()
+}

@@ -1,0 +1,223 @@
+//! Schemas, databases and roles that are not the usual ones.
+
+use crate::server::connect;
+use crate::{HOUR, SERVER, builder, client, name, next, next_key, start, until};
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::store::postgres::{PostgresServer, VERSION, migration};
+use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, Error, Outcome, Search};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::task::JoinSet;
+use tokio_postgres::Config;
+
+/// Makes a database, and returns how to reach it.
+async fn database(name: &str, more: &str) -> Config {
+    let make = format!("CREATE DATABASE {name} {more}");
+    client().await.batch_execute(&make).await.unwrap();
+    let mut config = SERVER.config();
+    config.dbname(name);
+    config
+}
+
+/// Returns why a node does not start.
+async fn refusal(builder: DurableBuilder<PostgresServer>) -> Error {
+    let timer = Timer::builder().start().unwrap();
+    let refused = builder.start(&timer, async |_| Outcome::Done).await;
+    refused.unwrap_err()
+}
+
+/// Each acknowledges within a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_schemas_know_nothing_of_each_other() {
+    let namespace = name();
+    let mut client = client().await;
+    let mut nodes = Vec::new();
+    for schema in ["tickwheel", "Other"] {
+        let timer = Timer::builder().start().unwrap();
+        let (sender, mut fired) = unbounded_channel();
+        let handler = move |due: Due| {
+            let sender = sender.clone();
+            async move {
+                let mut client = connect(&SERVER.config()).await.unwrap();
+                let own = client.transaction().await.unwrap();
+                due.ack_in(&own).await.unwrap();
+                own.commit().await.unwrap();
+                sender.send(due).unwrap();
+                Outcome::Done
+            }
+        };
+        let node = builder(SERVER.config(), &namespace).schema(schema);
+        let node = node.start(&timer, handler).await.unwrap();
+        let own = client.transaction().await.unwrap();
+        let entry = Entry::keyed("a", Duration::ZERO, schema);
+        node.schedule_in(&own, entry).await.unwrap();
+        let sql = format!("SELECT \"{schema}\".schedule($1, 'b', now() + interval '1 day', $2)");
+        own.execute(&sql, &[&namespace, &schema.as_bytes()])
+            .await
+            .unwrap();
+        own.commit().await.unwrap();
+        assert_eq!(next(&mut fired).await.payload, schema.as_bytes());
+        node.pause(Some(schema), HOUR).await.unwrap();
+        nodes.push((schema, node, fired));
+    }
+    for (schema, node, mut fired) in nodes {
+        let listed = node.list(Search::new(9)).await.unwrap();
+        assert_eq!(listed.len(), 1);
+        assert_eq!(listed[0].payload, schema.as_bytes());
+        let pauses = node.pauses().await.unwrap();
+        assert_eq!(pauses.len(), 1);
+        assert_eq!(pauses[0].tag.as_deref(), Some(schema));
+        node.drain().await;
+        assert!(fired.try_recv().is_err(), "the other's");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_needs_no_rights_but_those_to_change_timers() {
+    let mut config = database("migrated", "").await;
+    let mut administrator = connect(&config).await.unwrap();
+    administrator
+        .batch_execute("CREATE ROLE app LOGIN")
+        .await
+        .unwrap();
+    config.user("app");
+    let told = refusal(builder(config.clone(), "some")).await.to_string();
+    assert!(told.contains("permission denied for database"), "{told}");
+    for (from, succeeds) in [(0, true), (0, false), (VERSION, true)] {
+        let change = administrator.transaction().await.unwrap();
+        let done = change
+            .batch_execute(&migration("tickwheel", from).unwrap())
+            .await;
+        assert_eq!(done.is_ok(), succeeds, "{from}");
+        change.commit().await.unwrap();
+    }
+    let told = refusal(builder(config.clone(), "some")).await.to_string();
+    assert!(
+        told.contains("permission denied for schema tickwheel"),
+        "{told}"
+    );
+    let least = "GRANT USAGE ON SCHEMA tickwheel TO app;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON tickwheel.timer, tickwheel.pause TO app";
+    administrator.batch_execute(least).await.unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let handler = async |due: Due| match due.attempt {
+        1 => Outcome::RetryAt(Duration::ZERO.into(), String::new()),
+        _ => Outcome::Dead("no".to_owned()),
+    };
+    // So that no renewal is late on a busy machine, which would count as an error.
+    let node = Durable::postgres(config).lease(Duration::from_secs(60));
+    let node = node.start(&timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("a", HOUR, "x").tag("t"))
+        .await
+        .unwrap();
+    node.pause(Some("t"), HOUR).await.unwrap();
+    node.touch("a", Duration::ZERO).await.unwrap();
+    node.resume(Some("t")).await.unwrap();
+    until(async || node.stats().dead == 1).await;
+    assert_eq!(node.dead(Search::new(10)).await.unwrap()[0].reason, "no");
+    assert_eq!(node.requeue_all(None).await.unwrap(), 1);
+    until(async || node.stats().dead == 2).await;
+    assert_eq!(node.delete_dead(Some("t")).await.unwrap(), 1);
+    node.drain().await;
+    assert_eq!(node.stats().errors, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_says_why() {
+    let long = "\u{e4}".repeat(257);
+    let at = |namespace: &str| builder(SERVER.config(), namespace);
+    for (builder, begins, has) in [
+        (at(&long), "the namespace \"\u{e4}", "514 bytes"),
+        (at("a\0b"), "the namespace \"a\\0b\"", "no zero byte"),
+        (at("a").schema("a-b"), "the schema \"a-b\"", "letters"),
+        (at("a").schema("a\"b"), "the schema \"a\\\"b\"", "letters"),
+    ] {
+        let error = refusal(builder).await;
+        assert!(matches!(error, Error::BadName(_)), "{error:?}");
+        let told = error.to_string();
+        assert!(told.starts_with(begins) && told.contains(has), "{told}");
+        assert!(told.chars().count() < 150, "{told}");
+    }
+    assert!(matches!(migration("a-b", 0), Err(Error::BadName(_))));
+    let unknown = migration("tickwheel", VERSION + 1).unwrap_err();
+    assert!(matches!(
+        unknown,
+        Error::UnknownSchema { known: VERSION, .. }
+    ));
+    for (user, database, why) in [
+        ("stranger", "postgres", "role \"stranger\" does not exist"),
+        ("postgres", "nowhere", "database \"nowhere\" does not exist"),
+    ] {
+        let mut config = SERVER.config();
+        let config = config.user(user).dbname(database).clone();
+        let error = refusal(builder(config, "a")).await;
+        assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_with_too_few_connections_does_not_start() {
+    drop(start(builder(SERVER.config(), &name())).await); // There are tables.
+    let client = client().await;
+    let make = "CREATE ROLE few LOGIN CONNECTION LIMIT 3;
+        GRANT USAGE ON SCHEMA tickwheel TO few;
+        GRANT ALL ON ALL TABLES IN SCHEMA tickwheel TO few";
+    client.batch_execute(make).await.unwrap();
+    let mut config = SERVER.config();
+    config.user("few");
+    let error = refusal(builder(config, &name())).await;
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert!(
+        error.to_string().contains("too many connections"),
+        "{error}"
+    );
+}
+
+/// An encoding has few characters: who shares a batch with others is refused alone. Of tables
+/// without a primary key, whose changes are published, the server would let nobody change a row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_may_have_few_characters_and_publish_all_tables() {
+    let latin = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    let config = database("latin", latin).await;
+    let client = connect(&config).await.unwrap();
+    let publish = "CREATE PUBLICATION everything FOR ALL TABLES";
+    client.batch_execute(publish).await.unwrap();
+    let (node, mut fired) = start(builder(config, "some")).await;
+    let mut calls = JoinSet::new();
+    for number in 0..100 {
+        let node = node.clone();
+        let is_bad = number % 25 == 7;
+        let key = if is_bad { "\u{96ea}" } else { "\u{e9}" };
+        let key = format!("{key} {number}");
+        calls.spawn(async move {
+            let answers = [
+                node.schedule(Entry::keyed(&key, HOUR, "x")).await.err(),
+                node.touch(&key, HOUR * 2).await.err(),
+                node.cancel(&key).await.err(),
+                node.schedule(Entry::keyed(&key, Duration::ZERO, "x"))
+                    .await
+                    .err(),
+            ];
+            for error in answers {
+                let is_right = match error {
+                    None => !is_bad,
+                    Some(Error::Refused(_)) => is_bad,
+                    Some(_) => false,
+                };
+                assert!(is_right, "{key}: {error:?}");
+            }
+        });
+    }
+    while let Some(call) = calls.join_next().await {
+        call.unwrap();
+    }
+    for _ in 0..96 {
+        assert!(next_key(&mut fired).await.starts_with('\u{e9}'));
+    }
+    for _ in 0..2 {
+        node.pause(Some("a"), HOUR).await.unwrap();
+    }
+    node.resume(Some("a")).await.unwrap();
+    node.drain().await;
+}

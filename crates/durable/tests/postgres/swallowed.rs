@@ -1,0 +1,91 @@
+//! A network that takes a question and gives no answer, while the connection stays open.
+
+use crate::proxy::Proxy;
+use crate::{HOUR, SERVER, builder, ends, name, next_key, schedule, short, start};
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use tickwheel::Timer;
+use tickwheel_durable::store::postgres::{Postgres, PostgresServer};
+use tickwheel_durable::{Durable, DurableBuilder, Entry, Error, Outcome, Search};
+
+/// Starts a node that fires nothing for the test.
+async fn open(builder: DurableBuilder<PostgresServer>) -> Result<Durable<Postgres>, Error> {
+    let timer = Timer::builder().start().unwrap();
+    builder.start(&timer, async |_| Outcome::Done).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_answered_and_timers_fire_once_the_network_is_back() {
+    let proxy = Proxy::start(&SERVER, None).await;
+    let (node, mut fired) = start(short(proxy.config(), &name())).await;
+    let second = Duration::from_secs(1);
+    schedule(&node, "before", second).await;
+    schedule(&node, "far", HOUR).await;
+    node.list(Search::new(1)).await.unwrap(); // Lists have a connection by now.
+    proxy.swallows.store(true, SeqCst);
+    let answers = ends(async {
+        tokio::join!(
+            async { node.schedule(Entry::keyed("a", second, "x")).await.err() },
+            async { node.touch("far", HOUR).await.err() },
+            async { node.cancel("none").await.err() },
+            async { node.get("far").await.err() },
+            async { node.list(Search::new(1)).await.err() },
+            async { node.pause(Some("tag"), HOUR).await.err() },
+        )
+    })
+    .await;
+    let (a, b, c, d, e, f) = answers;
+    for (number, error) in [a, b, c, d, e, f].into_iter().enumerate() {
+        assert!(
+            matches!(error, Some(Error::Uncertain(_))),
+            "{number}: {error:?}"
+        );
+    }
+    // No connection is made now.
+    let refused = ends(node.get("far")).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    proxy.swallows.store(false, SeqCst);
+    ends(async { while node.get("far").await.is_err() {} }).await;
+    schedule(&node, "after", Duration::ZERO).await;
+    // What was claimed without an answer runs when its claim has run out. Of "a" nothing is known
+    // but that the server had been asked.
+    let mut left = vec!["before", "a", "after"];
+    while !left.is_empty() {
+        let key = next_key(&mut fired).await;
+        left.retain(|it| *it != key);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_gives_up_and_one_without_notices_fires() {
+    drop(open(builder(SERVER.config(), &name())).await.unwrap()); // There are tables.
+    let tries = ["pg_proc", "tickwheel.version", "current_setting("].map(async |word| {
+        let proxy = Proxy::start(&SERVER, Some(word)).await;
+        ends(open(builder(proxy.config(), &name()))).await
+    });
+    let [one, two, three] = tries;
+    let (one, two, three) = tokio::join!(one, two, three);
+    for refused in [one, two, three] {
+        let refused = refused.unwrap_err();
+        let is_lost = matches!(refused, Error::Unavailable(_) | Error::Uncertain(_));
+        assert!(is_lost, "{refused}");
+    }
+    let proxy = Proxy::start(&SERVER, Some("LISTEN")).await;
+    let (node, mut fired) = start(builder(proxy.config(), &name())).await;
+    schedule(&node, "a", Duration::ZERO).await;
+    assert_eq!(next_key(&mut fired).await, "a");
+    node.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_that_makes_the_tables_and_is_cut_off_stops_nobody() {
+    let schema = "cut_off_while_making";
+    let proxy = Proxy::start(&SERVER, Some("CREATE SCHEMA")).await;
+    let making = Durable::postgres(proxy.config()).schema(schema);
+    let making = tokio::spawn(open(making));
+    ends(proxy.asked.notified()).await;
+    let other = open(Durable::postgres(SERVER.config()).schema(schema));
+    ends(other).await.unwrap();
+    let made = ends(making).await.unwrap();
+    made.expect_err("its transaction was ended");
+}
