@@ -47,6 +47,7 @@ mod debug;
 mod durable;
 mod entry;
 #[cfg(all(test, tickwheel_model))]
+#[path = "../tests/inside/models.rs"]
 mod models;
 mod node;
 mod series;

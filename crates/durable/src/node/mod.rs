@@ -12,6 +12,7 @@ pub(crate) mod acker;
 pub(crate) mod stats;
 pub(crate) mod undriven;
 #[cfg(test)]
+#[path = "../../tests/inside/node/mod.rs"]
 pub(crate) mod tests;
 
 use crate::entry::Error;

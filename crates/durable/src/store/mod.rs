@@ -4,6 +4,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(test)]
+#[path = "../../tests/inside/conformance/mod.rs"]
 pub(crate) mod conformance;
 mod rows;
 #[cfg(feature = "sqlite")]

@@ -7,6 +7,7 @@ mod lists;
 mod look;
 mod schema;
 #[cfg(test)]
+#[path = "../../../tests/inside/postgres/mod.rs"]
 mod tests;
 mod timers;
 mod within;

@@ -3,6 +3,7 @@
 mod file;
 mod rows;
 #[cfg(test)]
+#[path = "../../../tests/inside/sqlite.rs"]
 mod tests;
 mod thread;
 mod within;

@@ -10,7 +10,7 @@
 //! Time is virtual, and passes while nodes are at work too: a node that has no turn meanwhile is
 //! one that stalls. Each model says what bug it was seen to catch ("Fails when ...").
 
-#[path = "../../../tests/models/harness.rs"]
+#[path = "../../../../tests/models/harness.rs"]
 #[allow(dead_code, reason = "none of these models is a pair of calls")]
 mod harness;
 

@@ -1,6 +1,6 @@
 //! The store on a server of its own, whose clock the test sets.
 
-#[path = "../../../tests/common/server.rs"]
+#[path = "../../common/server.rs"]
 mod server;
 
 mod plans;

@@ -305,7 +305,7 @@ fn one<A>(changed: Changed<A>) -> Option<A> {
 fn cells() -> Vec<[&'static str; 3]> {
     let mut all = Vec::new();
     let mut calls = Vec::new();
-    for line in include_str!("states.md").lines() {
+    for line in include_str!("../../../src/store/states.md").lines() {
         let Some(line) = line.strip_prefix("| ") else {
             continue;
         };
