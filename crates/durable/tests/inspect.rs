@@ -1,8 +1,11 @@
 //! The program that looks at timers, in a file and on a server.
 
+#[path = "common/certified.rs"]
+mod certified;
 #[path = "common/server.rs"]
 mod server;
 
+use certified::demand_tls;
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, connect};
 use std::fs;
@@ -147,34 +150,8 @@ async fn who_may_not_write_a_file_or_beside_it_is_told_what_to_do() {
     }
 }
 
-/// Has the server make itself a certificate, and ask one role for TLS.
 async fn a_server_that_demands_tls_is_looked_at(server: &Server, client: &Client) {
-    let make = "COPY (SELECT) TO PROGRAM 'openssl req -x509 -newkey rsa:2048 -nodes -days 2
-        -keyout server.key -out server.crt -subj /CN=server -addext subjectAltName=IP:127.0.0.1
-        -addext basicConstraints=critical,CA:FALSE'";
-    client
-        .batch_execute(&make.replace('\n', " "))
-        .await
-        .unwrap();
-    client
-        .batch_execute("CREATE ROLE private SUPERUSER LOGIN")
-        .await
-        .unwrap();
-    let rules: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
-    let former = fs::read_to_string(&rules).unwrap();
-    let demand = "hostssl all private all trust\nhost all private all reject\n";
-    fs::write(&rules, format!("{demand}{former}")).unwrap();
-    client
-        .batch_execute("ALTER SYSTEM SET ssl = on")
-        .await
-        .unwrap();
-    client
-        .batch_execute("SELECT pg_reload_conf()")
-        .await
-        .unwrap();
-    while connect(server.config().user("private")).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let certificate = demand_tls(server, client).await;
     let port = server.config().get_ports()[0];
     let target = format!("host=127.0.0.1 port={port} user=private dbname=postgres");
     let some = ["--namespace", "some"];
@@ -186,7 +163,6 @@ async fn a_server_that_demands_tls_is_looked_at(server: &Server, client: &Client
     );
     let target = target + " sslmode=require";
     inspect(&target, &some, false, &["certificate"]);
-    let certificate = Path::new(&rules).with_file_name("server.crt");
     let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
     let output = inspect
         .arg(target)

@@ -2,6 +2,8 @@
 //! schema, of its own.
 
 mod bounds;
+#[path = "../common/certified.rs"]
+mod certified;
 mod failover;
 mod locked;
 mod proxy;

@@ -1,51 +1,16 @@
 //! Connections by TLS.
 
-use crate::server::connect;
+use crate::certified::demand_tls;
 use crate::{SERVER, builder, client, name, next_key, schedule, start, until};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
-use std::fs;
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::PostgresServer;
 use tickwheel_durable::{DurableBuilder, Outcome, Search};
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
-
-/// Has the server make itself a certificate, and demand TLS of one role. Returns the certificate.
-async fn demand_tls() -> CertificateDer<'static> {
-    let client = client().await;
-    let make = "COPY (SELECT) TO PROGRAM 'openssl req -x509 -newkey rsa:2048 -nodes -days 2
-        -keyout server.key -out server.crt -subj /CN=server -addext subjectAltName=IP:127.0.0.1
-        -addext basicConstraints=critical,CA:FALSE'";
-    client
-        .batch_execute(&make.replace('\n', " "))
-        .await
-        .unwrap();
-    client
-        .batch_execute("CREATE ROLE private SUPERUSER LOGIN")
-        .await
-        .unwrap();
-    let rules: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
-    let former = fs::read_to_string(&rules).unwrap();
-    let demand = "hostssl all private all trust\nhost all private all reject\n";
-    fs::write(&rules, format!("{demand}{former}")).unwrap();
-    client
-        .batch_execute("ALTER SYSTEM SET ssl = on")
-        .await
-        .unwrap();
-    client
-        .batch_execute("SELECT pg_reload_conf()")
-        .await
-        .unwrap();
-    let mut private = SERVER.config();
-    private.user("private");
-    until(async || connect(&private).await.is_err()).await;
-    let read = "SELECT pg_read_file('server.crt')";
-    let certificate: String = client.query_one(read, &[]).await.unwrap().get(0);
-    CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()
-}
 
 fn trusting(roots: RootCertStore) -> MakeRustlsConnect {
     let config = ClientConfig::builder().with_root_certificates(roots);
@@ -61,7 +26,8 @@ async fn refusal(builder: DurableBuilder<PostgresServer>) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_of_a_node_are_encrypted() {
-    let certificate = demand_tls().await;
+    let certificate = demand_tls(&SERVER, &client().await).await;
+    let certificate = CertificateDer::from_pem_file(certificate).unwrap();
     let mut config = SERVER.config();
     config.user("private");
     let told = refusal(builder(config.clone(), &name())).await;
