@@ -181,7 +181,7 @@ async fn each_statement_takes_its_index() {
         |error: Error| error,
     );
     for (index, plan) in plans.await.unwrap() {
-        assert!(plan.contains(&format!("INDEX {index}")), "{plan}");
+        assert!(plan.contains(index), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
     }
 }

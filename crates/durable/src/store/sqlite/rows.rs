@@ -316,7 +316,7 @@ pub(super) const SCANS: [(&str, &str); 8] = [
     (DEAD, "timer_died ((died,id)>(?,?))"),
     (TAGGED, "timer_tag (tag=? AND name>?)"),
     (HELD, "timer_held (name>?)"),
-    (NAMED, "sqlite_autoindex_timer_1 (name>? AND name<?)"),
-    (ONE, "sqlite_autoindex_timer_1 (name=?)"),
+    (NAMED, "PRIMARY KEY (name>? AND name<?)"),
+    (ONE, "PRIMARY KEY (name=?)"),
     (FEWEST, "timer_until (until<?)"),
 ];

@@ -24,7 +24,7 @@ CREATE TABLE timer (
     former TEXT,
     payload BLOB NOT NULL,
     reason TEXT
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX timer_due ON timer (due, id) WHERE claim <= 0 AND died IS NULL;
 CREATE INDEX timer_until ON timer (until) WHERE claim > 0;
 CREATE INDEX timer_died ON timer (died, id) WHERE died IS NOT NULL;
