@@ -36,6 +36,12 @@ struct Plan {
 }
 
 impl Plan {
+    /// Learns what the store's clock showed no later than at a moment.
+    fn show(&mut self, shown: StoreTime, known: Instant) {
+        self.shown = shown;
+        self.known = known;
+    }
+
     /// Returns a moment at which a row is due, as early as it is known.
     fn instant_of(&self, due: StoreTime) -> Instant {
         let delay = due.since(self.shown);
@@ -83,23 +89,20 @@ impl Agenda {
     pub(crate) fn start(&self, now: StoreTime) {
         let mut plan = lock(&self.plan);
         plan.cursor = Place::before(now.minus(SLACK));
-        plan.shown = now;
-        plan.known = self.timer.now();
+        plan.show(now, self.timer.now());
     }
 
     /// Notes a row, given what the store's clock shows.
     pub(crate) fn note(&self, now: StoreTime, place: Place) {
         let mut plan = lock(&self.plan);
-        plan.shown = now;
-        plan.known = self.timer.now();
+        plan.show(now, self.timer.now());
         self.put(plan, place, Duration::ZERO);
     }
 
     /// Notes the first row of all, or that there is none.
     pub(crate) fn note_look(&self, now: StoreTime, first: Option<Place>, is_swept: bool) {
         let mut plan = lock(&self.plan);
-        plan.shown = now;
-        plan.known = self.timer.now();
+        plan.show(now, self.timer.now());
         plan.looked = plan.known;
         // Other nodes see what is yet to come as well.
         let wait = match is_swept {
@@ -142,7 +145,7 @@ impl Agenda {
         lock(&self.plan).looked
     }
 
-    /// Returns the place below which a look looks.
+    /// Returns the place before which claims find nothing: rows there are left to looks.
     pub(crate) fn cursor(&self) -> Place {
         lock(&self.plan).cursor
     }
@@ -162,8 +165,7 @@ impl Agenda {
     /// Ends a claim; `was_due` is what its beginning has returned.
     pub(crate) fn end(&self, claims: &Claims, was_due: bool) {
         let mut plan = lock(&self.plan);
-        plan.shown = claims.now;
-        plan.known = self.timer.now();
+        plan.show(claims.now, self.timer.now());
         plan.cursor = match claims.more {
             true => claims.from,
             false => claims.from.min(Place::before(claims.now.minus(SLACK))),

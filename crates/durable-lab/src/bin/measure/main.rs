@@ -160,7 +160,8 @@ async fn start_nodes(server: &Server, count: usize, lates: &Lates) -> Answer<Vec
     for _ in 0..count {
         nodes.push(start(Durable::postgres(server.config()), lates).await?);
     }
-    settle(&nodes).await?;
+    // Until they are connected, and have claimed for the first time.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     Ok(nodes)
 }
 
@@ -180,12 +181,6 @@ async fn start<O: OpenStore>(node: DurableBuilder<O>, lates: &Lates) -> Answer<D
     };
     let timer = Timer::builder().start()?;
     Ok(node.start(&timer, handler).await?)
-}
-
-/// Waits until nodes are connected, and have claimed for the first time.
-async fn settle<S: Store>(_nodes: &[Durable<S>]) -> Answer<()> {
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    Ok(())
 }
 
 async fn drain(nodes: Vec<Node>) {
