@@ -2,6 +2,7 @@
 //! schema, of its own.
 
 mod bounds;
+mod calls;
 #[path = "../common/certified.rs"]
 mod certified;
 mod failover;

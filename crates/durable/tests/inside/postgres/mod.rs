@@ -6,7 +6,7 @@ mod server;
 mod plans;
 mod pooled;
 mod races;
-mod users;
+mod tables;
 
 use self::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};

@@ -1,0 +1,142 @@
+//! What becomes of the tables: the floor of looks, the indexes, the schema.
+
+use super::open;
+use super::server::{Server, connect};
+use crate::durable::{Durable, OpenStore};
+use crate::entry::Error;
+use crate::store::conformance::timer;
+use crate::store::postgres::{VERSION, migration};
+use crate::store::{Name, NewTimer, Operations, Place, Renewal, Want};
+use crate::when::StoreTime;
+use std::time::Duration;
+
+const LATER: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let store = open(&server, "node").await;
+    let mut other = connect(&server.config()).await.unwrap();
+    let look = async || store.look().await.unwrap();
+    // One that has its number keeps the floor below what it writes.
+    let change = other.transaction().await.unwrap();
+    let schedule = "SELECT tickwheel.schedule('default', 'a', now() - interval '1 hour', 'x')";
+    change.query(schedule, &[]).await.unwrap();
+    for _ in 0..10 {
+        assert_eq!(look().await.first, None);
+    }
+    change.commit().await.unwrap();
+    assert!(look().await.first.is_some());
+    for _ in 0..10 {
+        // And a row that nobody claims.
+        assert!(look().await.first.is_some());
+    }
+    let want = Want {
+        from: Place::before(StoreTime::MIN),
+        limit: 10,
+        bytes: 10,
+        lease: Duration::ZERO,
+    };
+    assert_eq!(store.claim(want).await.unwrap().rows.len(), 1);
+    for _ in 0..10 {
+        let look = look().await;
+        assert_eq!((look.first, look.left), (None, true));
+    }
+    assert_eq!(store.take_over(5, 10, LATER).await.unwrap().rows.len(), 1);
+    for _ in 0..10 {
+        assert!(!look().await.left);
+    }
+    // What came in without its clock is found by the look that begins anew.
+    other
+        .execute("UPDATE tickwheel.timer SET claim = 0, due = 5", &[])
+        .await
+        .unwrap();
+    let mut looks = 0;
+    while look().await.first.is_none() {
+        looks += 1;
+    }
+    assert!((1..=64).contains(&looks), "{looks}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_changes_no_index() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let store = open(&server, "node").await;
+    let client = connect(&server.config()).await.unwrap();
+    let timers = (0..100).map(|n| NewTimer {
+        tag: Some("a".to_owned()),
+        ..timer(&Name::of_key(&n.to_string()), n, Duration::ZERO)
+    });
+    store.schedule(timers.collect(), false).await.unwrap();
+    let want = Want {
+        from: Place::before(StoreTime::MIN),
+        limit: 1_000,
+        bytes: 1 << 20,
+        lease: LATER,
+    };
+    let claimed = store.claim(want).await.unwrap().rows;
+    assert_eq!(claimed.len(), 100);
+    let renewals = claimed.iter().map(|row| Renewal {
+        name: row.name.clone(),
+        token: row.token,
+        term: LATER,
+    });
+    let renewals: Vec<Renewal> = renewals.collect();
+    for _ in 0..10 {
+        let renewed = store.renew(renewals.clone()).await.unwrap();
+        assert!(renewed.answers.iter().all(|answer| *answer == Some(true)));
+    }
+    let sql = "SELECT pg_stat_get_tuples_hot_updated('tickwheel.timer'::regclass)";
+    // Sessions tell of it a while later.
+    let hot = async {
+        loop {
+            let hot: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+            if hot >= 800 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), hot)
+        .await
+        .expect("most are HOT");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_are_made_once_in_the_schema_that_is_named() {
+    let server = Server::start(&["fsync=off", "default_transaction_isolation=serializable"]);
+    let server = server.unwrap();
+    let open = || {
+        Durable::postgres(server.config())
+            .schema("user")
+            .store
+            .open()
+    };
+    let opened = tokio::join!(open(), open(), open());
+    opened.0.unwrap();
+    opened.1.unwrap();
+    let store = opened.2.unwrap();
+    assert!(store.now().await.unwrap() > StoreTime::MIN);
+    let client = connect(&server.config()).await.unwrap();
+    client
+        .batch_execute(&migration("other", 0).unwrap())
+        .await
+        .unwrap();
+    assert!(
+        client
+            .batch_execute(&migration("other", 0).unwrap())
+            .await
+            .is_err()
+    );
+    let later = "CREATE OR REPLACE FUNCTION \"user\".version() RETURNS int LANGUAGE sql
+        AS 'SELECT 1000'";
+    client.batch_execute(later).await.unwrap();
+    let refused = open().await.unwrap_err();
+    assert!(matches!(
+        refused,
+        Error::UnknownSchema {
+            found: 1_000,
+            known: VERSION
+        }
+    ));
+}
