@@ -3,7 +3,6 @@
 use crate::entry::Error;
 use crate::store::Look;
 use crate::store::postgres::link::{Ask, Param, one, place, time};
-use crate::store::postgres::timers::few;
 use crate::sync::{Mutex, lock};
 use tokio_postgres::Row;
 
@@ -35,35 +34,6 @@ pub(super) struct Floor {
     started: i64,
     looks: u32,
 }
-
-/// `$2`: the floor of due times; `$3`: the floor of claims; `$4`: the number above which one must
-/// have ended for that a number is taken.
-const LOOK: &str = concat!(
-    "WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now),
-    first AS MATERIALIZED (
-        SELECT due, id FROM tickwheel.timer
-        WHERE space || '' = $1 AND claim <= 0 AND died IS NULL
-            AND due >= $2
-        ORDER BY due, id LIMIT 1),
-    oldest AS MATERIALIZED (
-        SELECT claim FROM tickwheel.timer WHERE space || '' = $1 AND claim > 0 AND ",
-    few!("$3"),
-    "
-        ORDER BY claim LIMIT 1),
-    ended AS MATERIALIZED (
-        SELECT claim FROM tickwheel.timer
-        WHERE space || '' = $1 AND claim > 0 AND ",
-    few!("$3"),
-    " AND until <= (SELECT now FROM c)
-        ORDER BY claim LIMIT 1)
-    SELECT now, (SELECT due FROM first), (SELECT id FROM first), (SELECT claim FROM oldest),
-        (SELECT claim FROM ended) IS NOT NULL,
-        pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-        CASE WHEN pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1 > $4
-            THEN pg_current_xact_id()::text::bigint END,
-        (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint
-    FROM c"
-);
 
 impl Floor {
     /// Learns from a look.
@@ -109,7 +79,8 @@ pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Re
     let claims = lock(floor).claims;
     let takes = lock(floor).takes();
     let params: [&dyn Param; 4] = [&space, &dues, &claims, &takes];
-    let rows = at.ask(LOOK, &params).await?;
+    let sql = "SELECT * FROM tickwheel.look($1, $2, $3, $4)";
+    let rows = at.ask(sql, &params).await?;
     let row = one(&rows)?;
     lock(floor).learn(row);
     Ok(Look {

@@ -183,7 +183,7 @@ impl Operations for Postgres {
     }
 
     async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
-        timers::cancel(self.write(), &self.space, &names).await
+        timers::cancel(self.write(), &self.space, &names, false).await
     }
 
     async fn touch(
@@ -191,7 +191,7 @@ impl Operations for Postgres {
         moves: Vec<(Name, Moment)>,
         tell: bool,
     ) -> Result<Changed<Touched>, Error> {
-        timers::touch(self.write(), &self.space, &moves, tell).await
+        timers::touch(self.write(), &self.space, &moves, tell, false).await
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
@@ -283,7 +283,10 @@ impl Operations for Postgres {
 }
 
 /// The steps to the first version, and from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 1] = [include_str!("tables.sql")];
+const MIGRATIONS: [&str; 1] = [concat!(
+    include_str!("tables.sql"),
+    include_str!("batches.sql")
+)];
 
 /// The version of the tables that this crate uses, which a function in their schema returns.
 pub const VERSION: i32 = MIGRATIONS.len() as i32;

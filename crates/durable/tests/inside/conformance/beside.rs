@@ -269,6 +269,9 @@ impl<B: Bench> Pair<'_, B> {
                 });
             }
         }
+        if renewals.is_empty() {
+            return;
+        }
         let changed = both(
             self.bench.store().renew(renewals.clone()),
             self.model.renew(renewals.clone()),
@@ -318,6 +321,9 @@ impl<B: Bench> Pair<'_, B> {
     }
 
     async fn end(&mut self, acks: Vec<Ack>) {
+        if acks.is_empty() {
+            return; // No node asks for nothing.
+        }
         let now = self.model.time();
         let changed = both(
             self.bench.store().acknowledge(acks.clone()),

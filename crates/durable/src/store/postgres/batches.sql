@@ -1,0 +1,508 @@
+-- What nodes ask, a batch in each call. A function is planned once in each session; each of its
+-- statements sees what was committed before that statement.
+--
+-- Each function locks rows by their names, or from a place on, and changes them by where they lie
+-- (`ctid`): a row that is locked stays there, and the next statement sees that row as it was
+-- locked. In one statement that would be wrong: its snapshot may be older than its locks.
+--
+-- The clock is read in the statement that locks, once the transaction has its number: see `Floor`.
+
+-- The later of two times, at most the last that there is.
+CREATE FUNCTION tickwheel.at_least(at bigint, other bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
+    AS $$ SELECT least(greatest(at, other), 100000000000000000) $$;
+
+-- Which of these rows are still there, in the order in which they are due, as far as their payloads
+-- have so many bytes together, or one of them.
+CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAGE sql AS $$
+    SELECT coalesce(array_agg(f.ctid), '{}') FROM (
+        SELECT t.ctid, octet_length(t.payload) AS own,
+            sum(octet_length(t.payload)) OVER (ORDER BY t.due, t.id) AS size
+        FROM tickwheel.timer t WHERE t.ctid = ANY (tids) ORDER BY t.due, t.id) f
+    WHERE f.size <= bytes OR f.size = f.own
+$$;
+
+-- Claims rows that are due, from a place on: at most `most`, and `bytes` of payloads unless it is
+-- one row. A row that a pause holds is put off, one that has expired ends. The row without a name
+-- speaks of all: the clock, how many expired, the next due time and id, whether there are more, and
+-- the place of the last.
+CREATE FUNCTION tickwheel.claim_batch(
+    namespace text, most bigint, lease bigint, bytes bigint, from_due bigint, from_id bigint
+) RETURNS TABLE (
+    name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
+    tag text, payload bytea, last_due bigint, last_id bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    begun bigint;
+    tids tid[];
+    size bigint;
+    expires bigint;
+    ended bigint := 0;
+    more boolean;
+    held_due bigint;
+    held_id bigint;
+    last tickwheel.timer;
+    next tickwheel.timer;
+BEGIN
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), coalesce(array_agg(f.ctid) FILTER (WHERE f.bytes IS NOT NULL), '{}'),
+        sum(f.bytes), min(f.ends) INTO now, tids, size, expires
+        FROM c LEFT JOIN LATERAL (
+            SELECT t.ctid, octet_length(t.payload) AS bytes,
+                coalesce(t.planned, t.due) + t.expires AS ends
+            FROM tickwheel.timer t
+            WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL
+                AND (t.due, t.id) >= (from_due, from_id) AND t.due <= c.now
+            ORDER BY t.due, t.id LIMIT most FOR UPDATE SKIP LOCKED) f ON true;
+    begun := tickwheel.clock();
+    more := cardinality(tids) = most;
+    SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
+    IF EXISTS (SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now) THEN
+        -- One that ends or is shortened meanwhile waits for this claim, and lets go what it puts
+        -- off: nothing else would.
+        PERFORM FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now FOR SHARE;
+        WITH held AS (
+            UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
+                planned = coalesce(t.planned, t.due), due = (
+                    SELECT max(p.until) FROM tickwheel.pause p WHERE p.space = namespace
+                    AND p.scope = ANY (ARRAY['', 't' || t.tag]) AND p.until > now)
+            WHERE t.ctid = ANY (tids) AND EXISTS (
+                SELECT FROM tickwheel.pause p WHERE p.space = namespace
+                AND p.scope = ANY (ARRAY['', 't' || t.tag]) AND p.until > now)
+            RETURNING t.due, t.id)
+        SELECT h.due, h.id INTO held_due, held_id FROM held h ORDER BY h.due, h.id LIMIT 1;
+    END IF;
+    -- A row that was put off, or has ended, is not seen any more where it lay.
+    IF expires < now THEN
+        DELETE FROM tickwheel.timer t
+            WHERE t.ctid = ANY (tids) AND now > coalesce(t.planned, t.due) + t.expires;
+        GET DIAGNOSTICS ended = ROW_COUNT;
+    END IF;
+    IF size > bytes THEN
+        tids := tickwheel.within(tids, bytes);
+        more := true;
+        IF cardinality(tids) > 0 THEN
+            SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
+        END IF;
+    END IF;
+    RETURN QUERY UPDATE tickwheel.timer t SET claim = greatest(begun, abs(t.claim) + 1),
+        until = begun + lease, waits_until = NULL, held_from = NULL, attempts = t.attempts + 1
+        WHERE t.ctid = ANY (tids)
+        RETURNING t.name, t.claim, t.id, t.due, coalesce(t.planned, t.due), t.attempts, t.crashes,
+            t.tag, t.payload, NULL::bigint, NULL::bigint;
+    SELECT t.* INTO next FROM tickwheel.timer t
+        WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL AND t.due > now
+        ORDER BY t.due, t.id LIMIT 1;
+    IF (held_due, held_id) < (next.due, next.id) OR next.due IS NULL THEN
+        next.due := held_due;
+        next.id := held_id;
+    END IF;
+    RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0, more::int::text, NULL::bytea,
+        last.due, last.id;
+END $$;
+
+-- Locks keys' rows, in the order of their names, waiting for who has them. What was deleted or
+-- renamed meanwhile may be there again: the next look has a snapshot of its own.
+CREATE FUNCTION tickwheel.wait_for(namespace text, names text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    one text;
+BEGIN
+    FOR one IN SELECT n FROM unnest(names) AS n ORDER BY n LOOP
+        LOOP
+            PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = one FOR UPDATE;
+            EXIT WHEN FOUND;
+            PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = one;
+            EXIT WHEN NOT FOUND;
+        END LOOP;
+    END LOOP;
+END $$;
+
+-- Which of a batch's rows, by their numbers, do not exist: those that could not be locked do.
+CREATE FUNCTION tickwheel.missing(namespace text, names text[], numbers bigint[])
+RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+    number bigint;
+BEGIN
+    FOREACH number IN ARRAY numbers LOOP
+        PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = names[number];
+        IF NOT FOUND THEN
+            RETURN NEXT number;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Renews claims. Answers as all batches do: the row with number 0 has the clock; a row whose claim
+-- is another's by now, or that does not exist, is false; one that somebody has locked is left out.
+CREATE FUNCTION tickwheel.renew_batch(
+    namespace text, names text[], tokens bigint[], terms bigint[]
+) RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    tids tid[];
+    fenced bigint[];
+    absent bigint[];
+BEGIN
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), array_agg(CASE WHEN t.claim = i.token THEN t.ctid END),
+        array_agg(i.n) FILTER (WHERE t.claim <> i.token),
+        coalesce(array_agg(i.n) FILTER (WHERE t.claim IS NULL), '{}')
+        INTO now, tids, fenced, absent
+        FROM c CROSS JOIN unnest(names, tokens) WITH ORDINALITY AS i(name, token, n)
+        LEFT JOIN LATERAL (
+            SELECT t.ctid, t.claim FROM tickwheel.timer t
+            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    RETURN QUERY UPDATE tickwheel.timer t SET until = now + k.term
+        FROM unnest(tids, terms) WITH ORDINALITY AS k(tid, term, n)
+        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(fenced) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false
+        FROM tickwheel.missing(namespace, names, absent) AS n;
+END $$;
+
+-- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. What waits for
+-- the end of the run takes the timer's place, whatever its outcome; where that was cancelled, the
+-- row ends.
+CREATE FUNCTION tickwheel.ack_batch(
+    namespace text, names text[], tokens bigint[], kinds int[], ats bigint[], afters bigint[],
+    planned_ats bigint[], payloads bytea[], reasons text[], waits boolean
+) RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    gone tid[];
+    ended bigint[];
+    kept tid[];
+    fenced bigint[];
+    absent bigint[];
+    deleted bigint;
+BEGIN
+    PERFORM pg_current_xact_id();
+    IF waits THEN
+        PERFORM tickwheel.wait_for(namespace, names);
+    END IF;
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), array_agg(t.ctid) FILTER (WHERE t.is_own AND t.ends),
+        array_agg(i.n) FILTER (WHERE t.is_own AND t.ends),
+        array_agg(CASE WHEN t.is_own AND NOT t.ends THEN t.ctid END),
+        array_agg(i.n) FILTER (WHERE NOT t.is_own),
+        coalesce(array_agg(i.n) FILTER (WHERE t.is_own IS NULL), '{}')
+        INTO now, gone, ended, kept, fenced, absent
+        FROM c CROSS JOIN unnest(names, tokens, kinds) WITH ORDINALITY AS i(name, token, kind, n)
+        LEFT JOIN LATERAL (
+            SELECT t.ctid, t.claim = i.token AS is_own, t.next IS NULL AND (t.next_id IS NOT NULL
+                OR i.kind = 0 OR t.cancelled AND i.kind NOT IN (4, 5)) AS ends
+            FROM tickwheel.timer t
+            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    DELETE FROM tickwheel.timer t WHERE t.ctid = ANY (gone);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    IF deleted < cardinality(gone) THEN
+        RAISE EXCEPTION 'a trigger keeps a timer that has ended';
+    END IF;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, true FROM unnest(ended) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(fenced) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false
+        FROM tickwheel.missing(namespace, names, absent) AS n;
+    RETURN QUERY UPDATE tickwheel.timer t SET
+        claim = -t.claim, next = NULL, next_id = NULL,
+        due = CASE WHEN t.next_id IS NOT NULL THEN greatest(t.next, now)
+            WHEN k.kind = 3 THEN t.due WHEN k.kind = 4 THEN greatest(t.due, now)
+            ELSE tickwheel.at_least(k.at, now + k.after) END,
+        id = coalesce(t.next_id, t.id),
+        planned = CASE WHEN t.next_id IS NOT NULL THEN coalesce(t.planned, t.next)
+            WHEN k.kind = 2 THEN k.planned ELSE coalesce(t.planned, t.due) END,
+        payload = CASE WHEN t.next_id IS NULL AND k.kind = 2 THEN k.payload ELSE t.payload END,
+        attempts = CASE WHEN t.next_id IS NOT NULL OR k.kind = 2 THEN 0
+            WHEN k.kind = 4 THEN t.attempts - 1 ELSE t.attempts END,
+        crashes = CASE WHEN t.next_id IS NULL AND k.kind IN (3, 4) THEN t.crashes ELSE 0 END,
+        cancelled = t.next_id IS NULL AND t.cancelled,
+        name = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN 'd' || lpad(to_hex(t.id), 16, '0')
+            ELSE t.name END,
+        former = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN t.name END,
+        died = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN now END,
+        reason = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN k.reason END
+        FROM unnest(kept, kinds, ats, afters, planned_ats, payloads, reasons) WITH ORDINALITY
+            AS k(tid, kind, at, after, planned, payload, reason, n)
+        WHERE t.ctid = k.tid
+        RETURNING k.n, CASE WHEN t.died IS NULL THEN t.due END,
+            CASE WHEN t.died IS NULL THEN t.id END, true;
+END $$;
+
+-- Cancels timers. The payload of one that waits for the end of a run is read before it goes.
+-- Answers with true and a payload: cancelled; true and none: it runs; false: unknown.
+CREATE FUNCTION tickwheel.cancel_batch(namespace text, names text[], waits boolean)
+RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean, payload bytea)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    gone tid[];
+    marked tid[];
+    later bytea[];
+    absent bigint[];
+BEGIN
+    IF waits THEN
+        PERFORM tickwheel.wait_for(namespace, names);
+    END IF;
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), array_agg(CASE WHEN t.ends THEN t.ctid END),
+        array_agg(CASE WHEN NOT t.ends THEN t.ctid END), array_agg(t.later),
+        coalesce(array_agg(i.n) FILTER (WHERE t.ends IS NULL), '{}')
+        INTO now, gone, marked, later, absent
+        FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
+        LEFT JOIN LATERAL (
+            SELECT t.ctid, t.claim <= 0 AND NOT t.cancelled AS ends,
+                CASE WHEN t.next IS NOT NULL THEN t.payload END AS later
+            FROM tickwheel.timer t
+            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    RETURN QUERY DELETE FROM tickwheel.timer t USING unnest(gone) WITH ORDINALITY AS k(tid, n)
+        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, t.payload;
+    RETURN QUERY UPDATE tickwheel.timer t SET next = NULL,
+        cancelled = t.cancelled OR t.next IS NULL,
+        payload = CASE WHEN t.next IS NULL THEN t.payload ELSE '' END,
+        tag = CASE WHEN t.next IS NULL THEN t.tag END,
+        planned = CASE WHEN t.next IS NULL THEN t.planned END,
+        expires = CASE WHEN t.next IS NULL THEN t.expires END,
+        waits_until = CASE WHEN t.next IS NULL THEN t.waits_until END
+        FROM unnest(marked, later) WITH ORDINALITY AS k(tid, later, n)
+        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, k.later;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean, NULL::bytea;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false, NULL::bytea
+        FROM tickwheel.missing(namespace, names, absent) AS n;
+END $$;
+
+-- Moves timers. Answers 1: moved; 2: it runs; 3: unknown.
+CREATE FUNCTION tickwheel.touch_batch(
+    namespace text, names text[], ats bigint[], afters bigint[], planned_ats bigint[],
+    tells boolean, waits boolean
+) RETURNS TABLE (number bigint, due bigint, id bigint, answer int)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    moved tid[];
+    running bigint[];
+    absent bigint[];
+BEGIN
+    PERFORM pg_current_xact_id();
+    IF waits THEN
+        PERFORM tickwheel.wait_for(namespace, names);
+    END IF;
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), array_agg(CASE WHEN t.moves THEN t.ctid END),
+        array_agg(i.n) FILTER (WHERE NOT t.moves),
+        coalesce(array_agg(i.n) FILTER (WHERE t.moves IS NULL), '{}')
+        INTO now, moved, running, absent
+        FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
+        LEFT JOIN LATERAL (
+            SELECT t.ctid,
+                CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END AS moves
+            FROM tickwheel.timer t
+            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, 0;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 2 FROM unnest(running) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 3
+        FROM tickwheel.missing(namespace, names, absent) AS n;
+    RETURN QUERY WITH moved AS (
+            UPDATE tickwheel.timer t SET
+                due = CASE WHEN t.claim > 0 THEN t.due ELSE k.moment END,
+                next = CASE WHEN t.claim > 0 THEN k.moment END,
+                planned = nullif(k.planned, k.moment), held_from = NULL
+            FROM (
+                SELECT tid, tickwheel.at_least(at, now + after) AS moment, planned, n
+                FROM unnest(moved, ats, afters, planned_ats) WITH ORDINALITY
+                    AS i(tid, at, after, planned, n)) k
+            WHERE t.ctid = k.tid
+            RETURNING k.n, CASE WHEN t.claim <= 0 THEN t.due END AS due,
+                CASE WHEN t.claim <= 0 THEN t.id END AS id),
+        told AS (SELECT tickwheel.tell(namespace, f.due, f.id) FROM (
+            SELECT m.due, m.id FROM moved m WHERE m.due IS NOT NULL ORDER BY m.due, m.id LIMIT 1) f
+            WHERE tells)
+        SELECT m.n, m.due, m.id, 1 FROM moved m WHERE (SELECT count(*) FROM told) >= 0;
+END $$;
+
+-- Schedules timers. Keys that somebody has locked are left out (3), unless it waits for them as a
+-- part of a user's transaction: then `patience` is null. A key that is being inserted is seen by
+-- nobody and cannot be left out; all of it fails after that patience. A row that was there has been
+-- locked before it was changed, which its `xmax` tells: 1 is new, 2 replaced, and no answer kept.
+-- Rows are locked in the order of their names, so that no two batches wait for each other.
+CREATE FUNCTION tickwheel.schedule_batch(
+    namespace text, names text[], ids bigint[], ats bigint[], afters bigint[], planned_ats bigint[],
+    max_waits bigint[], expiries bigint[], tags text[], payloads bytea[], kept bigint[],
+    patience text, tells boolean
+) RETURNS TABLE (answer int, due bigint, place_id bigint, id bigint)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    locked bigint[];
+BEGIN
+    PERFORM pg_current_xact_id();
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), coalesce(array_agg(f.id) FILTER (WHERE f.id IS NOT NULL), '{}')
+        INTO now, locked
+        FROM c LEFT JOIN LATERAL (
+            SELECT i.id FROM unnest(names, ids) AS i(name, id)
+            CROSS JOIN LATERAL (
+                SELECT FROM tickwheel.timer t
+                WHERE t.space = namespace AND t.name = i.name LIMIT 1) f
+            LEFT JOIN LATERAL (
+                SELECT t.name FROM tickwheel.timer t
+                WHERE t.space = namespace AND t.name = i.name
+                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true
+            WHERE patience IS NOT NULL AND starts_with(i.name, 'k') AND t.name IS NULL) f ON true;
+    IF patience IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', patience, true);
+    END IF;
+    RETURN QUERY SELECT 0, now, NULL::bigint, 0::bigint;
+    RETURN QUERY SELECT 3, NULL::bigint, NULL::bigint, l FROM unnest(locked) AS l;
+    RETURN QUERY WITH written AS (
+            INSERT INTO tickwheel.timer AS t
+                (space, name, due, id, payload, tag, planned, expires, waits_until)
+            SELECT namespace, i.name, i.due, i.id, i.payload, i.tag,
+                CASE WHEN i.ends IS NULL AND i.planned <> i.due THEN i.planned END, i.expires,
+                i.ends
+            FROM (
+                SELECT name, id, least(tickwheel.at_least(at, now + after), now + max_wait) AS due,
+                    planned, payload, tag, expires, now + max_wait AS ends
+                FROM unnest(names, ids, ats, afters, planned_ats, max_waits, expiries, tags,
+                    payloads)
+                    AS i(name, id, at, after, planned, max_wait, expires, tag, payload)
+                ORDER BY name COLLATE "C") i
+            WHERE i.id <> ALL (locked)
+            ON CONFLICT (space, name) DO UPDATE SET
+                due = CASE WHEN t.claim > 0 THEN t.due ELSE least(excluded.due, CASE
+                    WHEN excluded.waits_until IS NOT NULL AND t.waits_until IS NOT NULL
+                    THEN greatest(t.waits_until, tickwheel.clock()) END) END,
+                next = CASE WHEN t.claim > 0 THEN least(excluded.due, CASE
+                    WHEN excluded.waits_until IS NOT NULL AND t.waits_until IS NOT NULL
+                    THEN greatest(t.waits_until, tickwheel.clock()) END) END,
+                id = CASE WHEN t.claim > 0 THEN t.id ELSE excluded.id END,
+                next_id = CASE WHEN t.claim > 0 THEN excluded.id END,
+                attempts = CASE WHEN t.claim > 0 THEN t.attempts ELSE 0 END,
+                crashes = CASE WHEN t.claim > 0 THEN t.crashes ELSE 0 END,
+                cancelled = t.claim > 0 AND t.cancelled,
+                waits_until = CASE WHEN excluded.waits_until IS NOT NULL
+                    THEN least(t.waits_until, excluded.waits_until) END,
+                payload = excluded.payload, tag = excluded.tag, planned = excluded.planned,
+                expires = excluded.expires, held_from = NULL
+            WHERE excluded.id <> ALL (kept)
+                OR CASE WHEN t.next_id IS NULL THEN t.cancelled ELSE t.next IS NULL END
+            RETURNING coalesce(t.next_id, t.id) AS id, CASE WHEN t.claim <= 0 THEN t.due END AS due,
+                t.xmax <> 0 AS replaced),
+        told AS (SELECT tickwheel.tell(namespace, f.due, f.id) FROM (
+            SELECT w.due, w.id FROM written w WHERE w.due IS NOT NULL ORDER BY w.due, w.id LIMIT 1)
+            f WHERE tells)
+        SELECT 1 + w.replaced::int, w.due, CASE WHEN w.due IS NOT NULL THEN w.id END, w.id
+        FROM written w WHERE (SELECT count(*) FROM told) >= 0;
+END $$;
+
+-- Takes over claims that have run out, of tokens from `floor` on, and in at most so many crashes:
+-- the first row that nobody has locked says from how many crashes on. From `alone` crashes on they
+-- count as attempts. What waits for the end of the run takes the timer's place; where that was
+-- cancelled, or has expired, the row ends. Answers as a claim.
+CREATE FUNCTION tickwheel.take_over_batch(
+    namespace text, most bigint, lease bigint, bytes bigint, most_crashes int, floor bigint,
+    alone int
+) RETURNS TABLE (
+    name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
+    tag text, payload bytea, last_due bigint, last_id bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    now bigint;
+    level int;
+    tids tid[];
+    part tid[];
+    ended bigint;
+    next tickwheel.timer;
+BEGIN
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT t.crashes INTO level FROM c, tickwheel.timer t
+        WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor AND t.until <= c.now
+            AND t.crashes <= most_crashes
+        ORDER BY t.crashes, t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
+    -- Of those that were in no crash a hundred, of those in one ten, of those in more one.
+    most := CASE level WHEN 0 THEN most WHEN 1 THEN (most + 9) / 10 ELSE (most + 99) / 100 END;
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), coalesce(array_agg(f.ctid) FILTER (WHERE f.found), '{}') INTO now, tids
+        FROM c LEFT JOIN LATERAL (
+            SELECT t.ctid, true AS found FROM tickwheel.timer t
+            WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor
+                AND t.until <= c.now AND t.crashes = level
+            ORDER BY t.claim LIMIT most FOR UPDATE SKIP LOCKED) f ON true;
+    IF cardinality(tids) > 0 THEN
+        PERFORM pg_current_xact_id();
+        now := tickwheel.clock();
+    END IF;
+    WITH freed AS (
+        UPDATE tickwheel.timer t SET claim = -t.claim, attempts = 0, crashes = 0,
+            cancelled = false, due = greatest(t.next, now), id = coalesce(t.next_id, t.id),
+            planned = coalesce(t.planned, t.next), next = NULL, next_id = NULL, held_from = NULL
+        WHERE t.ctid = ANY (tids) AND t.next IS NOT NULL RETURNING t.due, t.id)
+        SELECT f.due, f.id INTO next.due, next.id FROM freed f ORDER BY f.due, f.id LIMIT 1;
+    WITH gone AS (
+        DELETE FROM tickwheel.timer t WHERE t.ctid = ANY (tids)
+            AND (t.next_id IS NOT NULL OR now > coalesce(t.planned, t.due) + t.expires)
+        RETURNING t.next_id)
+        SELECT count(*) FILTER (WHERE g.next_id IS NULL) INTO ended FROM gone g;
+    part := tickwheel.within(tids, bytes);
+    RETURN QUERY UPDATE tickwheel.timer t SET claim = greatest(now, t.claim + 1),
+        until = now + lease, waits_until = NULL, held_from = NULL, crashes = t.crashes + 1,
+        attempts = t.attempts + (t.crashes >= alone)::int
+        WHERE t.ctid = ANY (part)
+        RETURNING t.name, t.claim, t.id, t.due, coalesce(t.planned, t.due), t.attempts, t.crashes,
+            t.tag, t.payload, NULL::bigint, NULL::bigint;
+    RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
+        (cardinality(tids) = most)::int::text, NULL::bytea, NULL::bigint, NULL::bigint;
+END $$;
+
+-- Looks for what no claim has met: the first free row that is due from `dues` on, the oldest claim
+-- of tokens from `claims` on, and whether one of those has run out. `running`: all transactions before
+-- that number had ended before this looked. `number`: one that was taken after `now`, unless none
+-- above `above` has ended.
+CREATE FUNCTION tickwheel.look(namespace text, dues bigint, claims bigint, above bigint)
+RETURNS TABLE (
+    now bigint, due bigint, id bigint, oldest bigint, has_ended boolean, running bigint,
+    number bigint, started bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    now := tickwheel.clock();
+    running := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+    IF pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1 > above THEN
+        number := pg_current_xact_id()::text::bigint;
+    END IF;
+    started := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+    SELECT t.due, t.id INTO due, id FROM tickwheel.timer t
+        WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL AND t.due >= dues
+        ORDER BY t.due, t.id LIMIT 1;
+    SELECT t.claim INTO oldest FROM tickwheel.timer t
+        WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= claims
+        ORDER BY t.claim LIMIT 1;
+    has_ended := oldest IS NOT NULL AND EXISTS (
+        SELECT FROM tickwheel.timer t
+        WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= claims AND t.until <= now);
+    RETURN NEXT;
+END $$;
+
+-- A session keeps the plans of functions, also those that were made while the table was empty: each
+-- statement looks rows up, one at a time, by the one index that fits, or by where they lie.
+DO $$
+DECLARE
+    one regprocedure;
+BEGIN
+    FOR one IN SELECT p.oid FROM pg_proc p JOIN pg_class c ON c.relnamespace = p.pronamespace
+        WHERE c.oid = 'tickwheel.timer'::regclass AND p.prolang = (
+            SELECT oid FROM pg_language WHERE lanname = 'plpgsql') LOOP
+        EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan
+            SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+            SET enable_mergejoin = off SET enable_sort = off SET jit = off', one);
+    END LOOP;
+END $$;
