@@ -22,6 +22,8 @@ pub(crate) struct Ended {
     ack: Ack,
     _places: Places,
     refusals: u32,
+    /// How often a transaction had its row locked.
+    locked: u32,
     /// Whether an answer was lost: it may be acknowledged.
     lost: bool,
 }
@@ -41,6 +43,7 @@ impl Ended {
             },
             _places: places,
             refusals: 0,
+            locked: 0,
             lost: false,
         }
     }
@@ -204,8 +207,9 @@ impl<S: Store> Acker<S> {
     fn settle(&self, part: Vec<Ended>, changed: Changed<bool>) -> Vec<Ended> {
         let node = &self.node;
         let mut locked = Vec::new();
-        for (one, answer) in part.into_iter().zip(changed.answers) {
+        for (mut one, answer) in part.into_iter().zip(changed.answers) {
             let Some(ended) = answer else {
+                one.locked += 1;
                 locked.push(one);
                 continue;
             };
@@ -232,8 +236,12 @@ impl<S: Store> Acker<S> {
         self.node.held.end(&one.ack.name, one.ack.token)
     }
 
+    /// Sends again what was locked: first soon, as another node's claim may have met the row, and
+    /// locks it until that claim ends.
     async fn send_again(self: Arc<Self>, locked: Vec<Ended>) {
-        if self.node.timer.sleep(LOCKED).await.is_ok() {
+        let tries = locked.iter().map(|one| one.locked).min().unwrap_or(1);
+        let pause = FIRST_PAUSE * (1 << (tries - 1).min(6));
+        if self.node.timer.sleep(pause.min(LOCKED)).await.is_ok() {
             locked
                 .into_iter()
                 .for_each(|one| drop(self.node.ended.send(one)));
