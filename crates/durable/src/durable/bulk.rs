@@ -4,8 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Error, Paused, check_name};
 use crate::node::batcher::{BATCH, is_locked, looks};
 use crate::store::{Bulk, Store};
-use crate::when::{Moment, When};
-use std::time::Duration;
+use crate::when::{Moment, StoreTime, When};
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
@@ -26,11 +25,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
     pub async fn touch_tag(&self, tag: &str, when: impl Into<When>) -> Result<u64, Error> {
-        let mut moment = Moment::from(when.into());
-        // Each step reads the clock: a delay counts from this call.
-        moment.at = moment.due(self.store().now().await?);
-        moment.after = Duration::ZERO;
-        self.steps(Bulk::Touch(tag.to_owned(), moment)).await
+        self.steps(Bulk::Touch(tag.to_owned(), when.into().into()))
+            .await
     }
 
     /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
@@ -54,8 +50,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        let now = self.store().now().await?;
-        self.steps(Bulk::Requeue(tag.map(str::to_owned), now)).await
+        self.steps(Bulk::Requeue(tag.map(str::to_owned), StoreTime::MAX))
+            .await
     }
 
     /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
@@ -64,8 +60,8 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        let now = self.store().now().await?;
-        self.steps(Bulk::Delete(tag.map(str::to_owned), now)).await
+        self.steps(Bulk::Delete(tag.map(str::to_owned), StoreTime::MAX))
+            .await
     }
 
     /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
@@ -103,17 +99,24 @@ impl<S: Store> Durable<S> {
 
     /// Sets or ends a pause, and lets go what an earlier one has put off.
     async fn hold(&self, tag: Option<&str>, until: Option<Moment>) -> Result<u64, Error> {
-        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
-        self.check_open()?;
+        self.check(tag)?;
         let tag = tag.map(str::to_owned);
         self.store().pause(tag.clone(), until).await?;
-        self.steps(Bulk::Release(tag)).await
+        self.all_steps(Bulk::Release(tag)).await
+    }
+
+    fn check(&self, tag: Option<&str>) -> Result<(), Error> {
+        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
+        self.check_open()
+    }
+
+    async fn steps(&self, bulk: Bulk) -> Result<u64, Error> {
+        self.check(bulk.tag())?;
+        self.all_steps(bulk).await
     }
 
     /// Does it step by step, and all over again for rows that were locked.
-    async fn steps(&self, bulk: Bulk) -> Result<u64, Error> {
-        bulk.tag().map_or(Ok(()), |tag| check_name("tag", tag))?;
-        self.check_open()?;
+    async fn all_steps(&self, mut bulk: Bulk) -> Result<u64, Error> {
         let node = &self.inner.node;
         let mut pauses = looks();
         let mut all = 0;
@@ -124,6 +127,7 @@ impl<S: Store> Durable<S> {
             loop {
                 let step = node.store.bulk(bulk.clone(), after, BATCH as u32).await?;
                 node.note(step.now, step.first);
+                bulk.fix(step.now);
                 count += step.count;
                 locked |= step.locked;
                 after = step.more;

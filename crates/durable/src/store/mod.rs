@@ -201,6 +201,18 @@ impl Bulk {
             Bulk::Release(tag) | Bulk::Requeue(tag, _) | Bulk::Delete(tag, _) => tag.as_deref(),
         }
     }
+
+    /// Has later steps mean the same moment as one that was taken then.
+    pub(crate) fn fix(&mut self, now: StoreTime) {
+        match self {
+            Bulk::Touch(_, moment) => {
+                moment.at = moment.due(now);
+                moment.after = Duration::ZERO;
+            }
+            Bulk::Requeue(_, latest) | Bulk::Delete(_, latest) => *latest = (*latest).min(now),
+            Bulk::Cancel(_) | Bulk::Release(_) => {}
+        }
+    }
 }
 
 /// What became of a step.

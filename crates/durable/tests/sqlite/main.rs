@@ -10,7 +10,7 @@ mod within;
 
 use std::path::Path;
 use std::time::Duration;
-pub(crate) use stores::HOUR;
+pub(crate) use stores::{HOUR, until};
 use tickwheel::Timer;
 use tickwheel_durable::store::sqlite::Sqlite;
 use tickwheel_durable::{Due, Durable, Error, Outcome};

@@ -1,6 +1,6 @@
 //! Files that are opened again, by others, or not at all.
 
-use crate::{HOUR, open};
+use crate::{HOUR, open, until};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -59,6 +59,29 @@ async fn a_second_node_is_refused_by_another_name_too() {
     let refused = open(&linked).await.unwrap_err().to_string();
     assert!(refused.contains("drop all of its clones"), "{refused}");
     assert!(!folder.path().join("linked-lock").exists());
+}
+
+/// Seen to fail: some of them asked the store first.
+#[tokio::test]
+async fn a_drained_node_refuses_each_change_without_its_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers");
+    let (node, _calls) = open(&path).await.unwrap();
+    node.drain().await;
+    fs::remove_file(&path).unwrap();
+    until(async || node.get("a").await.is_err()).await; // The store is closed.
+    let changes = [
+        node.cancel_tag("a").await.map(drop),
+        node.touch_tag("a", HOUR).await.map(drop),
+        node.requeue(7).await.map(drop),
+        node.requeue_all(None).await.map(drop),
+        node.delete_dead(Some("a")).await.map(drop),
+        node.pause(None, HOUR).await,
+        node.resume(Some("a")).await.map(drop),
+    ];
+    for change in changes {
+        assert!(matches!(change, Err(Error::Closed)), "{change:?}");
+    }
 }
 
 #[tokio::test]
