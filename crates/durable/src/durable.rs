@@ -65,7 +65,7 @@ impl<O: OpenStore> DurableBuilder<O> {
 
     /// Sets how many timers are claimed and not acknowledged, at most: 1,000 by default, at most a
     /// million. As many run twice if the node dies. A node with 0 runs none: it schedules, cancels
-    /// and lists timers for other nodes to run.
+    /// and lists timers for other nodes to run, and asks nothing of the store by itself.
     pub fn max_in_flight(mut self, max_in_flight: u32) -> Self {
         self.options.max_in_flight = max_in_flight.min(1 << 20);
         self
@@ -175,19 +175,22 @@ impl<S: Store> Inner<S> {
         queue: mpsc::UnboundedReceiver<crate::node::acker::Ended>,
     ) -> Self {
         let mut claimers = JoinSet::new();
-        claimers.spawn(claimer::run(Arc::clone(&node), Arc::clone(&runner)));
-        claimers.spawn(taker::run(Arc::clone(&node), runner));
         let mut tasks = JoinSet::new();
-        tasks.spawn(claimer::listen(Arc::clone(&node)));
-        tasks.spawn(lookout::run(Arc::clone(&node)));
-        tasks.spawn(keeper::run(Arc::clone(&node)));
+        // A node that runs no timer asks nothing by itself.
+        if node.options.max_in_flight > 0 {
+            claimers.spawn(claimer::run(Arc::clone(&node), Arc::clone(&runner)));
+            claimers.spawn(taker::run(Arc::clone(&node), runner));
+            tasks.spawn(claimer::listen(Arc::clone(&node)));
+            tasks.spawn(lookout::run(Arc::clone(&node)));
+            tasks.spawn(keeper::run(Arc::clone(&node)));
+            let acker = Arc::new(Acker::new(Arc::clone(&node), queue));
+            for _ in 0..WORKERS {
+                tasks.spawn(Arc::clone(&acker).run());
+            }
+        }
         if_undriven(&node.timer, &mut tasks, UNDRIVEN, || {
             tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
         });
-        let acker = Arc::new(Acker::new(Arc::clone(&node), queue));
-        for _ in 0..WORKERS {
-            tasks.spawn(Arc::clone(&acker).run());
-        }
         Inner {
             schedules: Batcher::spawn(&mut tasks, &node, schedule),
             cancels: Batcher::spawn(&mut tasks, &node, cancel),

@@ -88,6 +88,24 @@ async fn a_handler_learns_that_its_claim_was_taken() {
     assert!(node.get("a").await.unwrap().unwrap().running);
 }
 
+/// Seen to fail: it looked each 0.9 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_runs_no_timer_asks_nothing_by_itself() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let node = Durable::postgres(server.config()).max_in_flight(0);
+    let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+    node.schedule(Entry::keyed("a", SOON, "x")).await.unwrap();
+    let client = connect(&server.config()).await.unwrap();
+    let asked = "SELECT max(query_start)::text FROM pg_stat_activity
+        WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let last = text(&client, asked).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(text(&client, asked).await, last);
+    assert!(!node.get("a").await.unwrap().unwrap().running);
+    node.drain().await;
+}
+
 /// An operator's trigger, check or index refuses some deaths: more than there are places.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deaths_that_the_database_refuses_hold_nobody_up() {
