@@ -28,14 +28,14 @@ pub trait OpenStore: Send {
     /// The store.
     type Store: Store;
 
-    /// Connects, and makes the tables if they are missing.
-    fn open(self) -> impl Future<Output = Result<Self::Store, Error>> + Send;
+    /// Connects, and makes the tables if they are missing. `lease` is the node's.
+    fn open(self, lease: Duration) -> impl Future<Output = Result<Self::Store, Error>> + Send;
 }
 
 impl<S: Store> OpenStore for S {
     type Store = S;
 
-    async fn open(self) -> Result<S, Error> {
+    async fn open(self, _: Duration) -> Result<S, Error> {
         Ok(self)
     }
 }
@@ -119,7 +119,7 @@ impl<O: OpenStore> DurableBuilder<O> {
         H: Fn(Due) -> F + Send + Sync + 'static,
         F: Future<Output = Outcome> + Send + 'static,
     {
-        let store = self.store.open().await?;
+        let store = self.store.open(self.options.lease).await?;
         let now = store.now().await?;
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();

@@ -142,7 +142,7 @@ impl Bench for Bed {
 
 async fn open(path: &Path) -> Result<Sqlite, Error> {
     let path = path.to_owned();
-    SqliteFile { path }.open().await
+    SqliteFile { path }.open(Duration::from_secs(5)).await
 }
 
 #[tokio::test]

@@ -106,6 +106,30 @@ async fn a_node_that_runs_no_timer_asks_nothing_by_itself() {
     node.drain().await;
 }
 
+/// A node that stops reading must not keep what it has claimed longer than by its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_ends_within_a_lease_of_a_vanished_node() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let note = "CREATE TABLE seen (bound text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            INSERT INTO seen VALUES (current_setting('tcp_user_timeout'));
+            RETURN NEW;
+        END$$;
+        CREATE TRIGGER note BEFORE INSERT ON tickwheel.timer FOR EACH ROW EXECUTE FUNCTION note()";
+    let (first, _fired) = node(&server).await;
+    let client = connect(&server.config()).await.unwrap();
+    client.batch_execute(note).await.unwrap();
+    first.schedule(Entry::keyed("a", HOUR, "x")).await.unwrap();
+    for lease in [100, 3_000, 86_400_000].map(Duration::from_millis) {
+        let timer = Timer::builder().start().unwrap();
+        let node = Durable::postgres(server.config()).lease(lease);
+        let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+        node.schedule(Entry::keyed("a", HOUR, "x")).await.unwrap();
+    }
+    let seen = "SELECT string_agg(bound, ' ') FROM seen";
+    assert_eq!(text(&client, seen).await, "5000 1000 3000 5000");
+}
+
 /// An operator's trigger, check or index refuses some deaths: more than there are places.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deaths_that_the_database_refuses_hold_nobody_up() {

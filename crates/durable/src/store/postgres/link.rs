@@ -5,7 +5,6 @@ use crate::store::Place;
 use crate::store::postgres::schema::{On, Schema};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
-use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -60,99 +59,114 @@ pub(super) struct Connection {
     pub(super) notices: UnboundedReceiver<String>,
 }
 
-/// A session's own settings, whatever the database and the role say. A commit that was answered is
-/// on disk; where an operator has plans taken for costly, the server would compile each of them;
-/// and a client that reads no more must not hold what it has claimed.
-const OPTIONS: &str = "-c default_transaction_isolation=read\\ committed \
-    -c synchronous_commit=on -c jit=off \
-    -c tcp_user_timeout=5000 -c tcp_keepalives_idle=2 -c tcp_keepalives_interval=1 \
-    -c tcp_keepalives_count=3";
+/// Connects by the user's TLS.
+pub(super) type Dial = Arc<dyn Fn(Config) -> Connected + Send + Sync>;
 
-/// Connects by the user's settings and TLS.
+pub(super) fn dial<T>(tls: T) -> Dial
+where
+    T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
+    T::Stream: Send,
+    T::TlsConnect: Send,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    Arc::new(move |config| {
+        let tls = tls.clone();
+        Box::pin(async move {
+            let (client, mut connection) = config.connect(tls.clone()).await?;
+            let (sender, notices) = unbounded_channel();
+            // Ends with the client. Its errors are the client's calls' as well.
+            let task = tokio::spawn(async move {
+                while let Some(Ok(message)) =
+                    poll_fn(|context| connection.poll_message(context)).await
+                {
+                    if let AsyncMessage::Notification(notice) = message {
+                        let _ = sender.send(notice.payload().to_owned());
+                    }
+                }
+            });
+            let task = task.abort_handle();
+            let token = client.cancel_token();
+            let cancel: Cancel = Arc::new(move || {
+                let token = token.clone();
+                let tls = tls.clone();
+                Box::pin(async move { drop(token.cancel_query(tls).await) })
+            });
+            Ok(Connection {
+                client,
+                task,
+                cancel,
+                notices,
+            })
+        })
+    })
+}
+
+/// Returns a session's own settings, whatever the database and the role say. A commit that was
+/// answered is on disk; where an operator has plans taken for costly, the server would compile each
+/// of them; and a client that reads no more must not hold what it has claimed for longer than a
+/// lease.
+fn settings(lease: Duration) -> String {
+    let bound = lease.clamp(Duration::from_secs(1), PATIENCE);
+    let idle = (bound.as_secs() / 2).max(1);
+    let probes = (bound.as_secs() - idle).max(1);
+    format!(
+        "-c default_transaction_isolation=read\\ committed -c synchronous_commit=on -c jit=off \
+        -c tcp_user_timeout={} -c tcp_keepalives_idle={idle} -c tcp_keepalives_interval=1 \
+        -c tcp_keepalives_count={probes}",
+        bound.as_millis()
+    )
+}
+
+/// Connects to the user's server.
 #[derive(Clone)]
 pub(super) struct Connector {
-    connect: Arc<dyn Fn() -> Connected + Send + Sync>,
+    dial: Dial,
+    config: Config,
+    /// Without [`settings`].
+    plain: Config,
     /// Where the tables lie.
     pub(super) schema: Schema,
 }
 
 impl Connector {
-    pub(super) fn new<T>(mut config: Config, tls: T) -> Self
-    where
-        T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
-        T::Stream: Send,
-        T::TlsConnect: Send,
-        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
-    {
+    pub(super) fn new(mut plain: Config, dial: Dial, schema: Schema, lease: Duration) -> Self {
         // Also what only reads would be told by a standby how things once were.
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        plain.target_session_attrs(TargetSessionAttrs::ReadWrite);
         // A connection that is lost is soon known to be, also where nothing is asked.
-        if config.get_keepalives_idle() >= KEPT_ALIVE * 100 {
-            config.keepalives_idle(KEPT_ALIVE);
-        }
-        if config.get_keepalives_interval().is_none() {
-            config
-                .keepalives_interval(KEPT_ALIVE / 2)
-                .keepalives_retries(3);
-        }
-        let plain = config.clone();
-        let options = config.get_options().unwrap_or_default();
-        let options = format!("{options} {OPTIONS}");
+        plain
+            .keepalives_idle(KEPT_ALIVE)
+            .keepalives_interval(KEPT_ALIVE / 2)
+            .keepalives_retries(3);
+        let options = plain.get_options().unwrap_or_default();
+        let options = format!("{options} {}", settings(lease));
+        let mut config = plain.clone();
         config.options(options);
-        let connect = Arc::new(move || {
-            let config = config.clone();
-            let plain = plain.clone();
-            let tls = tls.clone();
-            Box::pin(async move {
-                let connected = match config.connect(tls.clone()).await {
-                    // A pooler may forbid it.
-                    Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
-                        plain.connect(tls.clone()).await
-                    }
-                    connected => connected,
-                };
-                let (client, mut connection) = connected?;
-                let (sender, notices) = unbounded_channel();
-                // Ends with the client. Its errors are the client's calls' as well.
-                let task = tokio::spawn(async move {
-                    while let Some(Ok(message)) =
-                        poll_fn(|context| connection.poll_message(context)).await
-                    {
-                        if let AsyncMessage::Notification(notice) = message {
-                            let _ = sender.send(notice.payload().to_owned());
-                        }
-                    }
-                });
-                let task = task.abort_handle();
-                let token = client.cancel_token();
-                let cancel: Cancel = Arc::new(move || {
-                    let token = token.clone();
-                    let tls = tls.clone();
-                    Box::pin(async move { drop(token.cancel_query(tls).await) })
-                });
-                Ok(Connection {
-                    client,
-                    task,
-                    cancel,
-                    notices,
-                })
-            }) as Connected
-        });
         Connector {
-            connect,
-            schema: Schema::default(),
+            dial,
+            config,
+            plain,
+            schema,
         }
     }
 
     pub(super) async fn connection(&self) -> Result<Connection, Error> {
-        let connection = tokio::time::timeout(PATIENCE, (self.connect)()).await;
-        connection
+        let connecting = async {
+            match (self.dial)(self.config.clone()).await {
+                // A pooler may forbid the settings.
+                Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                    (self.dial)(self.plain.clone()).await
+                }
+                connected => connected,
+            }
+        };
+        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        connected
             .map_err(Error::unavailable)?
             .map_err(Error::unavailable)
     }
 }
 
-/// After how long without an answer TCP asks whether the server is there: unless the user says so.
+/// After how long without an answer TCP asks whether the server is there.
 const KEPT_ALIVE: Duration = Duration::from_secs(10);
 
 /// How long to wait for an answer: a network that swallows packets never gives one.
@@ -213,7 +227,7 @@ impl Ask for On<'_> {
     }
 }
 
-/// A connection that was asked whether its settings are those of [`OPTIONS`].
+/// A connection that was asked whether its settings are those of [`settings`].
 #[derive(Clone)]
 struct Known {
     connection: Arc<Connection>,
@@ -397,22 +411,4 @@ pub(super) fn place(row: &Row, first: usize) -> Option<Place> {
 /// Collects a column of what a statement is given.
 pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<A> {
     rows.iter().map(read).collect()
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Connector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
-    }
 }

@@ -16,7 +16,9 @@ use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched, check_name,
 };
-use crate::store::postgres::link::{Ask, Connection, Connector, Link, explain, one, time, within};
+use crate::store::postgres::link::{
+    Ask, Connection, Connector, Dial, Link, dial, explain, one, time, within,
+};
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use crate::store::{
@@ -24,6 +26,7 @@ use crate::store::{
 };
 use crate::sync;
 use crate::when::{Moment, StoreTime};
+use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -36,7 +39,6 @@ use tokio_postgres::{Config, IsolationLevel, NoTls, Socket};
 /// two for users' writes. Lists of timers use a seventh. A node behind PgBouncer in transaction
 /// mode works; it hears no notices there, and finds within a second what other nodes have
 /// scheduled.
-#[derive(Debug)]
 pub struct Postgres {
     space: String,
     connector: Connector,
@@ -54,10 +56,9 @@ pub struct Postgres {
 }
 
 /// A database that [`Durable::postgres`] connects to.
-#[derive(Debug)]
 pub struct PostgresServer {
     config: Config,
-    connector: Connector,
+    dial: Dial,
     namespace: String,
     schema: String,
 }
@@ -67,8 +68,8 @@ impl Durable<Postgres> {
     /// called. The tables lie in a schema of their own, and are made if missing.
     pub fn postgres(config: Config) -> DurableBuilder<PostgresServer> {
         DurableBuilder::new(PostgresServer {
-            connector: Connector::new(config.clone(), NoTls),
             config,
+            dial: dial(NoTls),
             namespace: "default".to_owned(),
             schema: DEFAULT.to_owned(),
         })
@@ -98,7 +99,7 @@ impl DurableBuilder<PostgresServer> {
         T::TlsConnect: Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        self.store.connector = Connector::new(self.store.config.clone(), tls);
+        self.store.dial = dial(tls);
         self
     }
 }
@@ -106,11 +107,12 @@ impl DurableBuilder<PostgresServer> {
 impl OpenStore for PostgresServer {
     type Store = Postgres;
 
-    async fn open(mut self) -> Result<Postgres, Error> {
+    async fn open(self, lease: Duration) -> Result<Postgres, Error> {
         check_name("namespace", &self.namespace)?;
-        self.connector.schema = Schema::new(&self.schema)?;
-        prepare(&self.connector).await?;
-        let link = || Link::new(self.connector.clone());
+        let schema = Schema::new(&self.schema)?;
+        let connector = Connector::new(self.config, self.dial, schema, lease);
+        prepare(&connector).await?;
+        let link = || Link::new(connector.clone());
         let store = Postgres {
             claim: link(),
             acknowledge: link(),
@@ -121,13 +123,29 @@ impl OpenStore for PostgresServer {
             floor: sync::Mutex::default(),
             listener: Mutex::new(None),
             space: self.namespace,
-            connector: self.connector,
+            connector,
         };
         let [one, other] = &store.write;
         for link in [&store.claim, &store.acknowledge, &store.look, one, other] {
             link.connect().await?;
         }
         Ok(store)
+    }
+}
+
+impl fmt::Debug for PostgresServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresServer")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres")
+            .field("namespace", &self.space)
+            .finish_non_exhaustive()
     }
 }
 

@@ -66,7 +66,7 @@ impl Durable<Sqlite> {
 impl OpenStore for SqliteFile {
     type Store = Sqlite;
 
-    async fn open(self) -> Result<Sqlite, Error> {
+    async fn open(self, _: Duration) -> Result<Sqlite, Error> {
         thread::start(self.path, Box::new(thread::clocks)).await
     }
 }

@@ -43,7 +43,11 @@ struct Set {
 async fn open(server: &Server, application: &str) -> Postgres {
     let mut config = server.config();
     config.application_name(application);
-    Durable::postgres(config).store.open().await.unwrap()
+    Durable::postgres(config)
+        .store
+        .open(Duration::from_secs(5))
+        .await
+        .unwrap()
 }
 
 impl Set {

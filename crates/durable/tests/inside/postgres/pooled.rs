@@ -96,7 +96,7 @@ async fn settings_hold_and_timers_fire() {
     for config in configs {
         let store = Durable::postgres(config.clone())
             .store
-            .open()
+            .open(Duration::from_secs(5))
             .await
             .unwrap();
         assert_eq!(settings(&store).await, ["read committed", "on"]);

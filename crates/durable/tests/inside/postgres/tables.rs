@@ -110,7 +110,7 @@ async fn tables_are_made_once_in_the_schema_that_is_named() {
         Durable::postgres(server.config())
             .schema("user")
             .store
-            .open()
+            .open(Duration::from_secs(5))
     };
     let opened = tokio::join!(open(), open(), open());
     opened.0.unwrap();
