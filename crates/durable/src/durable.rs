@@ -90,7 +90,7 @@ impl<O: OpenStore> DurableBuilder<O> {
 
     /// Sets how long a handler may take: without limit by default. A longer handler is dropped at
     /// its next `await`, and has [failed](Outcome::Failed). A handler that blocks its thread is not
-    /// interrupted. A handler can [ask for more time](Due::extend).
+    /// interrupted.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(limit);
         self

@@ -1,6 +1,5 @@
 //! Entries, outcomes, answers and errors.
 
-use crate::node::deadline::Deadline;
 use crate::node::keeper::Lease;
 use crate::store::{Name, NewTimer, Place};
 use crate::when::{StoreTime, When, draw};
@@ -201,22 +200,11 @@ pub struct Due {
     pub(crate) space: Arc<str>,
     /// The node, if it still exists.
     pub(crate) owner: Weak<dyn Any + Send + Sync>,
-    /// Until when the handler may run, if limited.
-    pub(crate) deadline: Option<Arc<Deadline>>,
     /// Until when the claim lasts.
     pub(crate) lease: Arc<Lease>,
 }
 
 impl Due {
-    /// Lets the handler take so much longer from now on, under a
-    /// [`time_limit`](crate::DurableBuilder::time_limit). Never shortens the time. The node renews
-    /// the claim itself for as long as the handler runs.
-    pub fn extend(&self, by: Duration) {
-        self.deadline
-            .iter()
-            .for_each(|deadline| deadline.extend(by));
-    }
-
     /// Returns whether the claim is over, as far as this node knows: it has run out, as the store
     /// did not answer its renewals, or the store has refused to renew it. Another node may have the
     /// timer by now, and this handler's outcome changes nothing then. A handler whose effects

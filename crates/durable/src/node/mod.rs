@@ -6,7 +6,6 @@ pub(crate) mod claimer;
 pub(crate) mod lookout;
 pub(crate) mod taker;
 pub(crate) mod runner;
-pub(crate) mod deadline;
 pub(crate) mod keeper;
 pub(crate) mod acker;
 pub(crate) mod stats;

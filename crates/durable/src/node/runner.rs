@@ -2,7 +2,6 @@
 
 use crate::entry::{Due, Outcome, check_payload};
 use crate::node::acker::Ended;
-use crate::node::deadline::Deadline;
 use crate::node::keeper::Lease;
 use crate::node::{Node, Places};
 use crate::store::{Claimed, Claims, Ending, Name, Store};
@@ -140,22 +139,18 @@ impl<S: Store> Runner<S> {
             return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
         }
         node.count().lateness.record(work.late_by);
-        let limit = node.options.time_limit;
-        let limit = limit.map(|limit| Arc::new(Deadline::new(&node.timer, limit)));
-        let due = self.due(work, limit.clone());
+        let due = self.due(work);
         let mut run = Box::pin(contained(|| (self.handler)(due)));
-        let in_time = match &limit {
-            Some(limit) => limit.wait(&mut run).await,
-            None => Ok(run.as_mut().await),
-        };
-        let outcome = match in_time {
-            Ok(outcome) => outcome,
-            Err(TimedError::Elapsed) => {
-                let limit = limit.map(|limit| limit.allowed()).unwrap_or_default();
-                Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
-            }
-            // The timer was shut down, which limits nothing any more.
-            Err(_) => run.as_mut().await,
+        let outcome = match node.options.time_limit {
+            Some(limit) => match node.timer.timeout(limit, &mut run).await {
+                Ok(outcome) => outcome,
+                Err(TimedError::Elapsed) => {
+                    Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
+                }
+                // The timer was shut down, which limits nothing any more.
+                Err(_) => run.as_mut().await,
+            },
+            None => run.as_mut().await,
         };
         // A future's `Drop` is the user's code too.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(run)));
@@ -171,7 +166,7 @@ impl<S: Store> Runner<S> {
         self.ending(outcome, attempts)
     }
 
-    fn due(&self, work: &Work, deadline: Option<Arc<Deadline>>) -> Due {
+    fn due(&self, work: &Work) -> Due {
         let row = &work.row;
         Due {
             key: row.name.key().map(str::to_owned),
@@ -186,7 +181,6 @@ impl<S: Store> Runner<S> {
             name: row.name.0.clone(),
             space: Arc::clone(&self.space),
             owner: self.owner.clone(),
-            deadline,
             lease: Arc::clone(&work.lease),
         }
     }

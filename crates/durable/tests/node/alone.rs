@@ -365,24 +365,6 @@ async fn a_handler_has_its_node_and_does_not_keep_it() {
     assert!(rig.node_of_kept().is_none());
 }
 
-#[tokio::test]
-async fn a_handler_that_beats_takes_longer_than_its_limit_until_it_hangs() {
-    let rig = Rig::new().await;
-    let node = rig
-        .node(|options| options.time_limit(seconds(3)).max_attempts(1))
-        .await;
-    for payload in ["x", "hang"] {
-        node.schedule(Entry::keyed("beats", Duration::ZERO, payload))
-            .await
-            .unwrap();
-        rig.pass(seconds(15)).await;
-    }
-    assert_eq!((rig.fired().len(), node.stats().done), (2, 1));
-    let reason = &node.dead(Search::new(1)).await.unwrap()[0].reason;
-    // Nine times a second, and two that were left.
-    assert_eq!(reason, "1 attempts failed: it took longer than 11s");
-}
-
 /// Handlers do not go on beside those of the node that took their timers over.
 #[tokio::test]
 async fn a_node_that_is_dropped_drops_its_handlers() {

@@ -112,10 +112,6 @@ impl Log {
             .unwrap()
             .push(format!("{key}={payload}#{}", due.attempt));
         tokio::task::yield_now().await;
-        for _ in 0..if key == "beats" { 10 } else { 0 } {
-            kept.extend(seconds(2));
-            timer.sleep(seconds(1)).await.unwrap();
-        }
         if key.starts_with("slow") {
             timer.sleep(seconds(5)).await.unwrap();
         }
@@ -131,7 +127,6 @@ impl Log {
                 Outcome::Done
             }
             "again" => Outcome::Again(When::After(seconds(2)), b"last".to_vec()),
-            "hang" => std::future::pending().await,
             "retry" => Outcome::RetryAt(When::After(seconds(2)), "not now".to_owned()),
             "panic" => panic!("as it should"),
             "fail" => Outcome::Failed("no luck".to_owned()),
