@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 /// A moment of a store's clock, in microseconds since 1970.
 ///
 /// Only the store's clock decides what is due.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(i64);
 
 /// The last moment, in the year 5138. Sums and differences of moments fit `i64`.
