@@ -460,9 +460,10 @@ pub enum Error {
     Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
-    /// The tables are of a version that this crate does not know: a later one.
+    /// The tables are of a version that this crate does not know, a later one; or, where they are
+    /// not to be changed, an earlier one.
     UnknownSchema {
-        /// The version of the tables.
+        /// The version of the tables; 0 if there are none.
         found: i32,
         /// The version that this crate uses.
         known: i32,

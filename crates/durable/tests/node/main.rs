@@ -127,6 +127,7 @@ impl Log {
                 Outcome::Done
             }
             "again" => Outcome::Again(When::After(seconds(2)), b"last".to_vec()),
+            "hang" => std::future::pending().await,
             "retry" => Outcome::RetryAt(When::After(seconds(2)), "not now".to_owned()),
             "panic" => panic!("as it should"),
             "fail" => Outcome::Failed("no luck".to_owned()),

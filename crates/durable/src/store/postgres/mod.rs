@@ -61,6 +61,7 @@ pub struct PostgresServer {
     dial: Dial,
     namespace: String,
     schema: String,
+    migrates: bool,
 }
 
 impl Durable<Postgres> {
@@ -72,6 +73,7 @@ impl Durable<Postgres> {
             dial: dial(NoTls),
             namespace: "default".to_owned(),
             schema: DEFAULT.to_owned(),
+            migrates: true,
         })
     }
 }
@@ -88,6 +90,12 @@ impl DurableBuilder<PostgresServer> {
     /// digits and underscores. Nodes of different schemas are independent.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.store.schema = schema.into();
+        self
+    }
+
+    /// Refuses to start if the tables are missing or of another version: nothing is made or changed.
+    pub fn existing_tables(mut self) -> Self {
+        self.store.migrates = false;
         self
     }
 
@@ -111,7 +119,7 @@ impl OpenStore for PostgresServer {
         check_name("namespace", &self.namespace)?;
         let schema = Schema::new(&self.schema)?;
         let connector = Connector::new(self.config, self.dial, schema, lease);
-        prepare(&connector).await?;
+        prepare(&connector, self.migrates).await?;
         let link = || Link::new(connector.clone());
         let store = Postgres {
             claim: link(),
@@ -316,11 +324,18 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
 /// Migrates the tables if needed. Up-to-date tables need no rights to change them.
-async fn prepare(connector: &Connector) -> Result<(), Error> {
+async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
     let mut connection = connector.connection().await?;
     let client = &mut connection.client;
-    if within(version(connector.schema.on(client))).await? == Some(VERSION) {
+    let found = within(version(connector.schema.on(client))).await?;
+    if found == Some(VERSION) {
         return Ok(());
+    }
+    if !migrates {
+        return Err(Error::UnknownSchema {
+            found: found.unwrap_or(0),
+            known: VERSION,
+        });
     }
     // As long as it takes: an index is built, or another node migrates. The version is read again
     // under the lock, by a snapshot of its own.
