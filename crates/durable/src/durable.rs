@@ -120,12 +120,10 @@ impl<O: OpenStore> DurableBuilder<O> {
         F: Future<Output = Outcome> + Send + 'static,
     {
         let store = self.store.open(self.options.lease).await?;
-        let now = store.now().await?;
+        let now = store.look().await?.now;
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();
-        let node = Node::new(store, timer.closures(), self.options, ended);
-        node.agenda.start(now);
-        let node = Arc::new(node);
+        let node = Arc::new(Node::new(store, now, timer.closures(), self.options, ended));
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<O::Store>>| {
             let runner = Runner::new(Arc::clone(&node), inner.clone() as _, handler);
             Inner::new(node, Arc::new(runner), queue)

@@ -67,13 +67,14 @@ const STEP: Duration = Duration::from_millis(2);
 const DISTANT: Duration = Duration::from_secs(3_600);
 
 impl Agenda {
-    pub(crate) fn new(timer: Timer) -> Self {
+    /// Begins at the store's present. What is due before, a look finds.
+    pub(crate) fn new(timer: Timer, shown: StoreTime) -> Self {
         let now = timer.now();
         let plan = Plan {
-            cursor: Place::before(StoreTime::MIN),
+            cursor: Place::before(shown.minus(SLACK)),
             low: None,
             at: None,
-            shown: StoreTime::MIN,
+            shown,
             known: now,
             looked: now,
             stagger: Duration::ZERO,
@@ -83,13 +84,6 @@ impl Agenda {
             plan: Mutex::new(plan),
             stirred: Notify::new(),
         }
-    }
-
-    /// Begins at the store's present. What is due before, a look finds.
-    pub(crate) fn start(&self, now: StoreTime) {
-        let mut plan = lock(&self.plan);
-        plan.cursor = Place::before(now.minus(SLACK));
-        plan.show(now, self.timer.now());
     }
 
     /// Notes a row, given what the store's clock shows.

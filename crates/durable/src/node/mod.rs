@@ -20,7 +20,7 @@ use crate::node::agenda::Agenda;
 use crate::node::keeper::Held;
 use crate::store::Place;
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::when::draw;
+use crate::when::{StoreTime, draw};
 use stats::Stats;
 use std::future::Future;
 use std::sync::Arc;
@@ -103,6 +103,7 @@ pub(crate) const LOCKED: Duration = Duration::from_secs(1);
 impl<S> Node<S> {
     pub(crate) fn new(
         store: S,
+        shown: StoreTime,
         timer: Timer,
         options: Options,
         ended: mpsc::UnboundedSender<Ended>,
@@ -110,7 +111,7 @@ impl<S> Node<S> {
         let now = timer.now();
         Node {
             store,
-            agenda: Agenda::new(timer.clone()),
+            agenda: Agenda::new(timer.clone(), shown),
             claims: Share::default(),
             room: Arc::new(Semaphore::new(options.max_in_flight as usize)),
             held: Held::new(timer.clone()),
@@ -174,7 +175,7 @@ impl<S> Node<S> {
     }
 
     /// Notes a row that can be claimed, now or later, given the store's clock.
-    pub(crate) fn note(&self, now: crate::when::StoreTime, first: Option<Place>) {
+    pub(crate) fn note(&self, now: StoreTime, first: Option<Place>) {
         if let Some(place) = first {
             self.agenda.note(now, place);
         }

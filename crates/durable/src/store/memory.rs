@@ -5,16 +5,13 @@ mod time;
 pub use time::pass;
 
 use crate::durable::{Durable, DurableBuilder};
-use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
-};
+use crate::entry::{Error, Paused};
+use crate::store::alone::Alone;
 use crate::store::rows::{Rows, Scan, Visit};
 use crate::store::states::Row;
-use crate::store::{
-    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
-};
+use crate::store::{Name, Place};
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::when::{Moment, StoreTime};
+use crate::when::StoreTime;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,7 +41,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     rows: BTreeMap<Name, Row>,
     pauses: BTreeMap<Option<String>, StoreTime>,
     /// The greatest token of any claim. A clock that a test sets may stand still while a key's row
@@ -94,29 +91,6 @@ impl Memory {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.shared.state)
-    }
-
-    /// Locks the store, and reads its clock. Read before the lock is there, the clock might show
-    /// less than a claim has looked up to, and a row were written behind that claim's back.
-    fn begin(&self) -> (MutexGuard<'_, State>, StoreTime) {
-        let state = self.lock();
-        let now = self.time();
-        (state, now)
-    }
-
-    /// Does something under the lock.
-    fn with<A>(
-        &self,
-        change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error>,
-    ) -> Result<A, Error> {
-        let (mut state, now) = self.begin();
-        change(&mut state, now)
-    }
-
-    fn tell(&self, place: Option<Place>) {
-        if place.is_some() {
-            self.shared.told.send_replace(place);
-        }
     }
 }
 
@@ -199,6 +173,28 @@ impl Rows for State {
         Ok(left.map(|left| left.2.clone()).collect())
     }
 
+    fn pause(
+        &mut self,
+        tag: Option<String>,
+        until: Option<StoreTime>,
+        _: StoreTime,
+    ) -> Result<(), Error> {
+        match until {
+            Some(until) => self.pauses.insert(tag, until),
+            None => self.pauses.remove(&tag),
+        };
+        Ok(())
+    }
+
+    fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
+        let pauses = self.pauses.iter().filter(|(_, until)| **until > now);
+        let pauses = pauses.map(|(tag, until)| Paused {
+            tag: tag.clone(),
+            until: *until,
+        });
+        Ok(pauses.collect())
+    }
+
     fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
         let all = self.pauses.get(&None);
         let own = tag.and_then(|tag| self.pauses.get(&Some(tag.to_owned())));
@@ -207,53 +203,28 @@ impl Rows for State {
     }
 }
 
-impl Operations for Memory {
+impl Alone for Memory {
+    type Rows<'a> = State;
+
     fn space(&self) -> &str {
         "memory"
     }
 
-    async fn schedule(
+    async fn with<A: Send + 'static>(
         &self,
-        timers: Vec<NewTimer>,
-        tell: bool,
-    ) -> Result<Changed<Scheduled>, Error> {
-        let changed = self.with(|rows, now| rows.schedule(timers, now))?;
-        self.tell(changed.first.filter(|_| tell));
-        Ok(changed)
+        change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error> + Send + 'static,
+    ) -> Result<A, Error> {
+        let mut state = self.lock();
+        // Read before the lock is there, the clock might show less than a claim has looked up to,
+        // and a row were written behind that claim's back.
+        let now = self.time();
+        change(&mut state, now)
     }
 
-    async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
-        self.with(|rows, now| rows.cancel(names, now))
-    }
-
-    async fn touch(
-        &self,
-        moves: Vec<(Name, Moment)>,
-        tell: bool,
-    ) -> Result<Changed<Touched>, Error> {
-        let changed = self.with(|rows, now| rows.touch(moves, now))?;
-        self.tell(changed.first.filter(|_| tell));
-        Ok(changed)
-    }
-
-    async fn claim(&self, want: Want) -> Result<Claims, Error> {
-        self.with(|rows, now| rows.claim(want, now))
-    }
-
-    async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
-        self.with(|rows, now| rows.take_over(most, limit, lease, now))
-    }
-
-    async fn look(&self) -> Result<Look, Error> {
-        self.with(|rows, now| rows.look(now))
-    }
-
-    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
-        self.with(|rows, now| rows.renew(renewals, now))
-    }
-
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        self.with(|rows, now| rows.acknowledge(acks, now))
+    fn tell(&self, place: Option<Place>) {
+        if place.is_some() {
+            self.shared.told.send_replace(place);
+        }
     }
 
     async fn told(&self) -> Option<Place> {
@@ -262,61 +233,14 @@ impl Operations for Memory {
         let _ = told.changed().await;
         *told.borrow_and_update()
     }
-
-    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
-        self.lock().get(&name)
-    }
-
-    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        self.lock().list(&search)
-    }
-
-    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        self.lock().dead(&search)
-    }
-
-    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
-        let place = self.with(|rows, now| rows.requeue(&Name::of_dead(id), now))?;
-        self.tell(place);
-        Ok(place)
-    }
-
-    async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
-        let step = self.with(|rows, now| rows.bulk(&bulk, after.as_ref(), limit, now))?;
-        self.tell(step.first);
-        Ok(step)
-    }
-
-    async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
-        let (mut state, now) = self.begin();
-        match until {
-            Some(until) => state.pauses.insert(tag, until.due(now)),
-            None => state.pauses.remove(&tag),
-        };
-        Ok(())
-    }
-
-    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        let (mut state, now) = self.begin();
-        state.pauses.retain(|_, until| *until > now);
-        let pauses = state.pauses.iter().map(|(tag, until)| Paused {
-            tag: tag.clone(),
-            until: *until,
-        });
-        Ok(pauses.collect())
-    }
-
-    async fn now(&self) -> Result<StoreTime, Error> {
-        Ok(self.time())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Ending;
     use crate::store::conformance::beside::beside_the_model;
     use crate::store::conformance::{Bench, everything, groups, seeds, table, timer};
+    use crate::store::{Ack, Ending, Operations};
     use tickwheel::ManualClock;
 
     struct InMemory {

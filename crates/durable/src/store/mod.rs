@@ -1,5 +1,6 @@
 //! Stores of timers, and what a node asks of them.
 
+mod alone;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -297,9 +298,6 @@ pub(crate) trait Operations: Send + Sync + 'static {
 
     /// Lists the pauses that are not over, in no order.
     fn pauses(&self) -> impl Answer<Vec<Paused>>;
-
-    /// Reads the store's clock.
-    fn now(&self) -> impl Answer<StoreTime>;
 }
 
 /// A store of durable timers. The trait is sealed: [`memory`] and the databases implement it.

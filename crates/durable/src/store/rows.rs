@@ -1,7 +1,9 @@
 //! What a store does that has all rows to itself: it loads each row by its name, changes it as
 //! [`states`](crate::store::states) says, and writes it back. Its rows lie in memory, or in a file.
 
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Pending, Scheduled, Search, Touched};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
+};
 use crate::store::states::{Row, TakenOver};
 use crate::store::{Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Place, Renewal, Step, Want};
 use crate::when::{Moment, StoreTime};
@@ -60,6 +62,17 @@ pub(super) trait Rows: Sized {
 
     /// Returns until when a timer with this tag is paused.
     fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error>;
+
+    /// Sets or ends a pause.
+    fn pause(
+        &mut self,
+        tag: Option<String>,
+        until: Option<StoreTime>,
+        now: StoreTime,
+    ) -> Result<(), Error>;
+
+    /// Lists the pauses that are not over.
+    fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error>;
 
     /// Returns the first row from a place on that can be claimed, now or later.
     fn first(&self, from: Place) -> Result<Option<Place>, Error> {

@@ -177,12 +177,13 @@ impl World {
 
     async fn node(self: &Arc<Self>, node: u8) -> Durable<Faulty> {
         let store = Faulty::new(&self.store, &self.timer);
-        let world = Arc::clone(self);
-        *lock(&store.draw) = Some(Box::new(move |_| world.fault(node)));
+        let draw = Arc::clone(&store.draw);
         let world = Arc::clone(self);
         let handler = move |due| handle(Arc::clone(&world), node, due);
         let builder = DurableBuilder::new(store).lease(LEASE);
         let started = builder.start(&self.timer, handler).await;
+        let world = Arc::clone(self);
+        *lock(&draw) = Some(Box::new(move |_| world.fault(node)));
         started.expect("no fault is injected")
     }
 

@@ -2,6 +2,7 @@
 
 use crate::durable::OpenStore;
 use crate::entry::{Cancelled, Entry, Error, Scheduled, Search};
+use crate::store::alone::Alone;
 use crate::store::conformance::beside::beside_the_model;
 use crate::store::conformance::{Bench, groups, table};
 use crate::store::rows::Rows;
@@ -135,7 +136,7 @@ impl Bench for Bed {
 
     async fn state(&self, name: &Name) -> &'static str {
         let name = name.clone();
-        let row = self.store.call(move |rows, _| rows.load(&name));
+        let row = self.store.with(move |rows, _| rows.load(&name));
         row.await.unwrap().map_or("none", |row| Row::state(&row))
     }
 }
@@ -192,7 +193,7 @@ async fn a_claim_reads_the_pauses_of_its_own_tag() {
     let scanned = bed.store.ask(
         |file, state| {
             let now = state.now();
-            let rows = crate::store::sqlite::rows::Table(file);
+            let mut rows = crate::store::sqlite::rows::Table(file);
             for tag in 0..1_000 {
                 rows.pause(Some(tag.to_string()), Some(StoreTime::MAX), now)?;
             }
@@ -237,7 +238,7 @@ async fn the_node_is_told_of_a_leap() {
     let bed = Bed::make().await;
     bed.schedule("later", HOUR).await;
     bed.clocks.leap(2 * HOUR_MICROS);
-    let told = tokio::time::timeout(PATIENCE, bed.store.told()).await;
+    let told = tokio::time::timeout(PATIENCE, Operations::told(&bed.store)).await;
     let first = Place::before(StoreTime::MIN);
     assert_eq!(told.expect("its thread looks"), Some(first));
     assert_eq!(bed.claim().await.rows.len(), 1);
@@ -282,7 +283,7 @@ async fn a_file_that_is_gone_closes_the_store() {
         let begun = Instant::now();
         let error = loop {
             assert!(begun.elapsed() < PATIENCE, "its thread looks");
-            match bed.store.now().await {
+            match bed.store.look().await {
                 Ok(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 Err(error) => break error,
             }
@@ -295,7 +296,7 @@ async fn a_file_that_is_gone_closes_the_store() {
         // What was written ahead stays with what was there.
         let next = open(&path).await.unwrap();
         assert_eq!(next.list(Search::new(9)).await.unwrap(), []);
-        assert!(matches!(bed.store.now().await, Err(Error::Unavailable(_))));
+        assert!(matches!(bed.store.look().await, Err(Error::Unavailable(_))));
     }
 }
 
@@ -340,10 +341,10 @@ async fn what_is_alone_parts_what_is_committed_together() {
     let store = &bed.store;
     let bad = || Error::unavailable("bad");
     let (go, gone) = mpsc::channel();
-    let waits = store.call(move |_, _| gone.recv().map_err(|_| bad()));
-    let good = || store.call(|_, _| Ok(()));
+    let waits = store.with(move |_, _| gone.recv().map_err(|_| bad()));
+    let good = || store.with(|_, _| Ok(()));
     let alone = store.ask(|_, _| Ok::<_, Error>(()), false, |error| error);
-    let bad = store.call(move |_, _| Err::<(), _>(bad()));
+    let bad = store.with(move |_, _| Err::<(), _>(bad()));
     let go = async { go.send(()).is_ok() };
     let (first, before, alone, after, bad, _) = tokio::join!(waits, good(), alone, good(), bad, go);
     assert!(first.is_ok() && before.is_ok() && alone.is_ok());

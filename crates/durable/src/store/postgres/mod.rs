@@ -17,7 +17,7 @@ use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched, check_name,
 };
 use crate::store::postgres::link::{
-    Ask, Connection, Connector, Dial, Link, dial, explain, one, time, within,
+    Ask, Connection, Connector, Dial, Link, dial, explain, one, within,
 };
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
@@ -300,11 +300,6 @@ impl Operations for Postgres {
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
         bulk::pauses(self.write(), &self.space).await
-    }
-
-    async fn now(&self) -> Result<StoreTime, Error> {
-        let rows = self.write().ask("SELECT tickwheel.clock()", &[]).await?;
-        one(&rows).map(|row| time(row, 0))
     }
 }
 

@@ -11,15 +11,13 @@ mod within;
 pub use within::Transaction;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
-use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
-};
-use crate::store::rows::Rows;
-use crate::store::sqlite::thread::Job;
-use crate::store::{
-    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
-};
-use crate::when::{Moment, StoreTime};
+use crate::entry::Error;
+use crate::store::Place;
+use crate::store::alone::Alone;
+use crate::store::sqlite::rows::Table;
+use crate::store::sqlite::thread::{Job, State};
+use crate::when::StoreTime;
+use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -71,80 +69,27 @@ impl OpenStore for SqliteFile {
     }
 }
 
-impl Operations for Sqlite {
+impl Alone for Sqlite {
+    type Rows<'a> = Table<'a>;
+
     fn space(&self) -> &str {
         &self.space
     }
 
-    async fn schedule(&self, timers: Vec<NewTimer>, _: bool) -> Result<Changed<Scheduled>, Error> {
-        self.call(|rows, now| rows.schedule(timers, now)).await
+    /// Shares a transaction: nothing that a user has written, which might fail for all of them as
+    /// it is committed.
+    async fn with<A: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
+    ) -> Result<A, Error> {
+        let run = move |file: &Connection, state: &mut State| change(&mut Table(file), state.now());
+        self.ask(run, true, |error| error).await
     }
 
-    async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
-        self.call(|rows, now| rows.cancel(names, now)).await
-    }
-
-    async fn touch(&self, moves: Vec<(Name, Moment)>, _: bool) -> Result<Changed<Touched>, Error> {
-        self.call(|rows, now| rows.touch(moves, now)).await
-    }
-
-    async fn claim(&self, want: Want) -> Result<Claims, Error> {
-        self.call(move |rows, now| rows.claim(want, now)).await
-    }
-
-    async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
-        self.call(move |rows, now| rows.take_over(most, limit, lease, now))
-            .await
-    }
-
-    async fn look(&self) -> Result<Look, Error> {
-        self.call(|rows, now| rows.look(now)).await
-    }
-
-    async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
-        self.call(|rows, now| rows.renew(renewals, now)).await
-    }
-
-    async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        self.call(|rows, now| rows.acknowledge(acks, now)).await
-    }
+    /// There is no other node.
+    fn tell(&self, _: Option<Place>) {}
 
     async fn told(&self) -> Option<Place> {
         self.told.lock().await.recv().await
-    }
-
-    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
-        self.call(move |rows, _| rows.get(&name)).await
-    }
-
-    async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        self.call(move |rows, _| rows.list(&search)).await
-    }
-
-    async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        self.call(move |rows, _| rows.dead(&search)).await
-    }
-
-    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
-        self.call(move |rows, now| rows.requeue(&Name::of_dead(id), now))
-            .await
-    }
-
-    async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
-        self.call(move |rows, now| rows.bulk(&bulk, after.as_ref(), limit, now))
-            .await
-    }
-
-    async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
-        self.call(move |rows, now| rows.pause(tag, until.map(|until| until.due(now)), now))
-            .await
-    }
-
-    async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        self.call(|rows, now| rows.pauses(now)).await
-    }
-
-    async fn now(&self) -> Result<StoreTime, Error> {
-        self.call(|_, now| Ok(now)).await
     }
 }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, Params, params};
 use std::time::Duration;
 
 /// The rows of a file, in a transaction.
-pub(super) struct Table<'a>(pub(super) &'a Connection);
+pub(in crate::store) struct Table<'a>(pub(super) &'a Connection);
 
 impl ToSql for StoreTime {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -162,39 +162,6 @@ impl Table<'_> {
         }
         Ok(())
     }
-
-    /// Sets or ends a pause, and forgets those that are over.
-    pub(super) fn pause(
-        &self,
-        tag: Option<String>,
-        until: Option<StoreTime>,
-        now: StoreTime,
-    ) -> Result<(), Error> {
-        let set = || -> rusqlite::Result<()> {
-            let former = "DELETE FROM pause WHERE tag IS ?1 OR until <= ?2";
-            self.execute(former, params![tag, now])?;
-            if let Some(until) = until {
-                self.execute("INSERT INTO pause VALUES (?1, ?2)", params![tag, until])?;
-            }
-            Ok(())
-        };
-        set().map_err(Error::unavailable)
-    }
-
-    pub(super) fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
-        let all = || {
-            let pauses = "SELECT tag, until FROM pause WHERE until > ?1";
-            let mut pauses = self.0.prepare_cached(pauses)?;
-            let pauses = pauses.query_map([now], |row| {
-                Ok(Paused {
-                    tag: row.get(0)?,
-                    until: row.get(1)?,
-                })
-            })?;
-            pauses.collect::<rusqlite::Result<Vec<Paused>>>()
-        };
-        all().map_err(Error::unavailable)
-    }
 }
 
 /// Reads a whole row.
@@ -300,6 +267,39 @@ impl Rows for Table<'_> {
             names.collect::<rusqlite::Result<Vec<Name>>>()
         };
         names().map_err(Error::unavailable)
+    }
+
+    fn pause(
+        &mut self,
+        tag: Option<String>,
+        until: Option<StoreTime>,
+        now: StoreTime,
+    ) -> Result<(), Error> {
+        // Those that are over go as well.
+        let set = || -> rusqlite::Result<()> {
+            let former = "DELETE FROM pause WHERE tag IS ?1 OR until <= ?2";
+            self.execute(former, params![tag, now])?;
+            if let Some(until) = until {
+                self.execute("INSERT INTO pause VALUES (?1, ?2)", params![tag, until])?;
+            }
+            Ok(())
+        };
+        set().map_err(Error::unavailable)
+    }
+
+    fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
+        let all = || {
+            let pauses = "SELECT tag, until FROM pause WHERE until > ?1";
+            let mut pauses = self.0.prepare_cached(pauses)?;
+            let pauses = pauses.query_map([now], |row| {
+                Ok(Paused {
+                    tag: row.get(0)?,
+                    until: row.get(1)?,
+                })
+            })?;
+            pauses.collect::<rusqlite::Result<Vec<Paused>>>()
+        };
+        all().map_err(Error::unavailable)
     }
 
     fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {

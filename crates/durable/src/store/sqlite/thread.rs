@@ -4,7 +4,6 @@ use crate::entry::Error;
 use crate::store::Place;
 use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::file::{self, Guard};
-use crate::store::sqlite::rows::Table;
 use crate::when::StoreTime;
 use rusqlite::{Connection, ErrorCode};
 use std::path::PathBuf;
@@ -163,16 +162,6 @@ pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error
 }
 
 impl Sqlite {
-    /// Does something with the rows, in a transaction that it shares: nothing that a user has
-    /// written, which might fail for all of them as it is committed.
-    pub(super) async fn call<A: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
-    ) -> Result<A, Error> {
-        let run = move |file: &Connection, state: &mut State| change(&mut Table(file), state.now());
-        self.ask(run, true, |error| error).await
-    }
-
     /// Does something in a transaction that it shares, or has alone. Makes an error of that one of
     /// the caller's kind by `own`.
     pub(super) async fn ask<A: Send + 'static, E: Send + 'static>(

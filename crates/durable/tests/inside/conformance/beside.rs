@@ -464,7 +464,12 @@ pub(crate) async fn beside_the_model(bench: &impl Bench, seed: u64, steps: usize
     bench.clear().await;
     let clock = ManualClock::new();
     let model = Memory::new(clock.clone());
-    let shown = bench.store().now().await.expect("the store has a clock");
+    let shown = bench
+        .store()
+        .look()
+        .await
+        .expect("the store has a clock")
+        .now;
     clock.advance(shown.since(model.time()));
     let mut pair = Pair {
         bench,

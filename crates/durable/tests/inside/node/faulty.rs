@@ -8,7 +8,7 @@ use crate::store::{
     Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
 };
 use crate::sync::{Mutex, lock};
-use crate::when::{Moment, StoreTime};
+use crate::when::Moment;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
@@ -216,9 +216,5 @@ impl Operations for Faulty {
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
         self.memory.pauses().await
-    }
-
-    async fn now(&self) -> Result<StoreTime, Error> {
-        self.memory.now().await
     }
 }

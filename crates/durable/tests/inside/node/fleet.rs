@@ -131,9 +131,12 @@ impl Fleet {
             )
         };
         let store = self.stores[index].clone();
+        // A start is not repeated: it does not fail.
+        let draw = lock(&store.draw).take();
         let builder = DurableBuilder::new(store).lease(LEASE).max_in_flight(8);
         let node = builder.start(&self.rig.timer, handler).await;
-        self.nodes[index] = node.expect("a start asks for the time only");
+        self.nodes[index] = node.expect("no fault is injected");
+        *lock(&self.stores[index].draw) = draw;
     }
 
     /// Lets calls of this node and its tasks fail, one of so many.

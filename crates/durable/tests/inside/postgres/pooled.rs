@@ -100,7 +100,7 @@ async fn settings_hold_and_timers_fire() {
             .await
             .unwrap();
         assert_eq!(settings(&store).await, ["read committed", "on"]);
-        assert!(store.now().await.is_ok());
+        assert!(store.look().await.is_ok());
         let timer = Timer::builder().start().unwrap();
         let node = Durable::postgres(config).lease(Duration::from_secs(60));
         let handler = async |due: Due| match due.attempt {

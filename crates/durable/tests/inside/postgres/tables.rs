@@ -116,7 +116,7 @@ async fn tables_are_made_once_in_the_schema_that_is_named() {
     opened.0.unwrap();
     opened.1.unwrap();
     let store = opened.2.unwrap();
-    assert!(store.now().await.unwrap() > StoreTime::MIN);
+    assert!(store.look().await.unwrap().now > StoreTime::MIN);
     let client = connect(&server.config()).await.unwrap();
     client
         .batch_execute(&migration("other", 0).unwrap())
