@@ -37,9 +37,9 @@ impl<S: Store> Durable<S> {
     pub async fn requeue(&self, id: i64) -> Result<bool, Error> {
         self.check_open()?;
         let place = self.store().requeue(id).await?;
-        place
-            .into_iter()
-            .for_each(|place| self.inner.node.agenda.note_again(place));
+        if let Some(place) = place {
+            self.inner.node.agenda.note(None, place, false);
+        }
         Ok(place.is_some())
     }
 

@@ -1,7 +1,7 @@
 //! When a node claims next, and where the claim begins.
 
 use crate::store::{Claims, Place};
-use crate::sync::{Mutex, MutexGuard, lock};
+use crate::sync::{Mutex, lock};
 use crate::when::{StoreTime, draw};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
@@ -86,47 +86,28 @@ impl Agenda {
         }
     }
 
-    /// Notes a row, given what the store's clock shows.
-    pub(crate) fn note(&self, now: StoreTime, place: Place) {
+    /// Notes a row that can be claimed, and what the store's clock shows, if there is news of it.
+    /// Other nodes know of a row that is `shared`.
+    pub(crate) fn note(&self, shown: Option<StoreTime>, place: Place, shared: bool) {
         let mut plan = lock(&self.plan);
-        plan.show(now, self.timer.now());
-        self.put(plan, place, Duration::ZERO);
-    }
-
-    /// Notes the first row of all, or that there is none.
-    pub(crate) fn note_look(&self, now: StoreTime, first: Option<Place>, is_swept: bool) {
-        let mut plan = lock(&self.plan);
-        plan.show(now, self.timer.now());
-        plan.looked = plan.known;
-        // Other nodes see what is yet to come as well.
-        let wait = match is_swept {
-            true => Duration::ZERO,
-            false => plan.stagger,
-        };
-        if let Some(place) = first {
-            self.put(plan, place, wait);
+        if let Some(shown) = shown {
+            plan.show(shown, self.timer.now());
         }
-    }
-
-    /// Notes a row of which this node has no news of the clock.
-    pub(crate) fn note_again(&self, place: Place) {
-        self.put(lock(&self.plan), place, Duration::ZERO);
-    }
-
-    /// Notes a row of which another node has told all nodes.
-    pub(crate) fn note_told(&self, place: Place) {
-        let plan = lock(&self.plan);
-        let stagger = plan.stagger;
-        self.put(plan, place, stagger);
-    }
-
-    fn put(&self, mut plan: MutexGuard<'_, Plan>, place: Place, wait: Duration) {
         plan.low = Some(plan.low.map_or(place, |low| low.min(place)));
+        let wait = match shared {
+            true => plan.stagger,
+            false => Duration::ZERO,
+        };
         let at = plan.instant_of(place.due) + wait;
         if plan.is_due(at) {
             drop(plan);
             self.stirred.notify_one();
         }
+    }
+
+    /// Notes that a look has told of the first row, if there is one.
+    pub(crate) fn note_look(&self) {
+        lock(&self.plan).looked = self.timer.now();
     }
 
     /// Returns when a row is due, if it is known.

@@ -117,7 +117,7 @@ impl<S: Store> Claimer<S> {
                 drop(places);
                 node.pause(LAST_PAUSE / 4).await;
                 // Rows that were noted before are due.
-                node.agenda.note_again(from);
+                node.agenda.note(None, from, false);
             }
         }
     }
@@ -127,7 +127,7 @@ impl<S: Store> Claimer<S> {
 pub(crate) async fn listen<S: Store>(node: Arc<Node<S>>) {
     loop {
         match node.store.told().await {
-            Some(place) => node.agenda.note_told(place),
+            Some(place) => node.agenda.note(None, place, true),
             None if node.pause(ALWAYS).await => {}
             None => return,
         }

@@ -177,7 +177,7 @@ impl<S> Node<S> {
     /// Notes a row that can be claimed, now or later, given the store's clock.
     pub(crate) fn note(&self, now: StoreTime, first: Option<Place>) {
         if let Some(place) = first {
-            self.agenda.note(now, place);
+            self.agenda.note(Some(now), place, false);
         }
     }
 }
