@@ -274,7 +274,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Ends claims; `false` for one that is another's. Repeating is harmless.
     fn acknowledge(&self, acks: Vec<Ack>) -> impl Answer<Changed<bool>>;
 
-    /// Waits until another node has told of a row that can be claimed. May return for nothing.
+    /// Waits until another node has told of a row that can be claimed. `None`: nothing is heard,
+    /// ask again later.
     fn told(&self) -> impl Future<Output = Option<Place>> + Send;
 
     /// Looks a name up.

@@ -181,9 +181,6 @@ impl Postgres {
 /// Where nodes are told of timers that are due soon, of all namespaces and schemas.
 const CHANNEL: &str = "tickwheel";
 
-/// How long after a failure the node listens again.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
-
 /// Reads a notice: the due time, the id, and the namespace, which may have spaces.
 fn told(notice: &str, space: &str) -> Option<Place> {
     let mut parts = notice.splitn(3, ' ');
@@ -243,35 +240,21 @@ impl Operations for Postgres {
 
     async fn told(&self) -> Option<Place> {
         let mut listener = self.listener.lock().await;
-        loop {
-            if listener.is_none() {
-                match self.listen().await {
-                    Ok(connection) => *listener = Some(connection),
-                    Err(error) => {
-                        tracing::debug!(%error, "no notices are heard");
-                        tokio::time::sleep(LISTEN_AGAIN).await;
-                        continue;
-                    }
-                }
-            }
-            let Some(connection) = listener.as_mut() else {
-                continue;
-            };
-            let Some(notice) = connection.notices.recv().await else {
-                // Lost: the claim of the next second finds what was not heard of.
-                *listener = None;
-                tokio::time::sleep(LISTEN_AGAIN).await;
-                continue;
-            };
-            let more = std::iter::from_fn(|| connection.notices.try_recv().ok());
-            let notices = std::iter::once(notice).chain(more);
-            let first = notices
-                .filter_map(|notice| told(&notice, &self.space))
-                .min();
-            if first.is_some() {
-                return first;
+        if listener.is_none() {
+            let listening = self.listen().await;
+            let told = |error: &Error| tracing::debug!(%error, "no notices are heard");
+            *listener = listening.inspect_err(told).ok();
+        }
+        let notices = &mut listener.as_mut()?.notices;
+        while let Some(notice) = notices.recv().await {
+            let place = told(&notice, &self.space);
+            if place.is_some() {
+                return place;
             }
         }
+        // Lost: looks find what was not heard of.
+        *listener = None;
+        None
     }
 
     async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
