@@ -10,7 +10,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::task::AbortHandle;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -47,14 +46,9 @@ typed! {
 
 type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
 
-/// Asks the server to end the statement at which a connection is.
-type Cancel = Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
-
-/// A client and the task that moves its bytes. Ended, it fails all calls that wait for an answer.
+/// A client, whose bytes a task moves until it is dropped.
 pub(super) struct Connection {
     pub(super) client: Client,
-    task: AbortHandle,
-    cancel: Cancel,
     /// The texts of notices. Ends with the connection.
     pub(super) notices: UnboundedReceiver<String>,
 }
@@ -72,10 +66,10 @@ where
     Arc::new(move |config| {
         let tls = tls.clone();
         Box::pin(async move {
-            let (client, mut connection) = config.connect(tls.clone()).await?;
+            let (client, mut connection) = config.connect(tls).await?;
             let (sender, notices) = unbounded_channel();
             // Ends with the client. Its errors are the client's calls' as well.
-            let task = tokio::spawn(async move {
+            tokio::spawn(async move {
                 while let Some(Ok(message)) =
                     poll_fn(|context| connection.poll_message(context)).await
                 {
@@ -84,35 +78,24 @@ where
                     }
                 }
             });
-            let task = task.abort_handle();
-            let token = client.cancel_token();
-            let cancel: Cancel = Arc::new(move || {
-                let token = token.clone();
-                let tls = tls.clone();
-                Box::pin(async move { drop(token.cancel_query(tls).await) })
-            });
-            Ok(Connection {
-                client,
-                task,
-                cancel,
-                notices,
-            })
+            Ok(Connection { client, notices })
         })
     })
 }
 
 /// Returns a session's own settings, whatever the database and the role say. A commit that was
 /// answered is on disk; where an operator has plans taken for costly, the server would compile each
-/// of them; and a client that reads no more must not hold what it has claimed for longer than a
-/// lease.
+/// of them; a client that reads no more must not hold what it has claimed for longer than a lease;
+/// and a statement that waits for a lock ends before its caller has given it up.
 fn settings(lease: Duration) -> String {
     let bound = lease.clamp(Duration::from_secs(1), PATIENCE);
     let idle = (bound.as_secs() / 2).max(1);
     let probes = (bound.as_secs() - idle).max(1);
     format!(
         "-c default_transaction_isolation=read\\ committed -c synchronous_commit=on -c jit=off \
-        -c tcp_user_timeout={} -c tcp_keepalives_idle={idle} -c tcp_keepalives_interval=1 \
-        -c tcp_keepalives_count={probes}",
+        -c statement_timeout={} -c tcp_user_timeout={} -c tcp_keepalives_idle={idle} \
+        -c tcp_keepalives_interval=1 -c tcp_keepalives_count={probes}",
+        STATEMENT.as_millis(),
         bound.as_millis()
     )
 }
@@ -179,8 +162,8 @@ pub(super) async fn within<A>(answer: impl Future<Output = Result<A, Error>>) ->
         .map_err(Error::unavailable)?
 }
 
-/// How long a cancelled statement may take to end, before it is cancelled again.
-const CANCELLING: Duration = Duration::from_millis(100);
+/// How long a statement may take: the server's answer comes before [`PATIENCE`] is over.
+const STATEMENT: Duration = Duration::from_millis(4_500);
 
 /// How often a statement is repeated that met another one crosswise.
 const CROSSED: u32 = 10;
@@ -199,18 +182,16 @@ impl Ask for Link {
         let mut crossed = 0;
         loop {
             let known = self.known().await?;
-            let connection = &*known.connection;
             let answer = self.answer(&known, sql, params);
             let error = match tokio::time::timeout(PATIENCE, answer).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(elapsed) => {
                     self.part(&known);
-                    tokio::spawn(end(Arc::clone(&connection.cancel), connection.task.clone()));
                     return Err(Error::uncertain(elapsed));
                 }
             };
-            if connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
+            if known.connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
                 self.part(&known);
             }
             if !is_crossed(&error) || crossed == CROSSED {
@@ -288,12 +269,15 @@ impl Link {
             return answer.await;
         };
         let _alone = wraps.lock().await;
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED;
-            SET LOCAL synchronous_commit = on; SET LOCAL jit = off";
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
+            SET LOCAL jit = off; SET LOCAL statement_timeout = {}",
+            STATEMENT.as_millis()
+        );
         // All three are on their way before the first is answered. After an error the last one
         // rolls back.
         let (begun, rows, committed) = tokio::join!(
-            client.batch_execute(begin),
+            client.batch_execute(&begin),
             answer,
             client.batch_execute("COMMIT")
         );
@@ -311,20 +295,6 @@ impl Link {
             *known = None;
         }
     }
-}
-
-/// Ends what the server still does for a connection that nobody uses for further calls, and it. A
-/// statement that waits for a lock would keep its process of the server, and take effect long after
-/// its caller was told that it may not have. Those behind it begin one after the other.
-async fn end(cancel: Cancel, task: AbortHandle) {
-    let cancelling = async {
-        while !task.is_finished() {
-            cancel().await;
-            tokio::time::sleep(CANCELLING).await;
-        }
-    };
-    let _ = tokio::time::timeout(PATIENCE, cancelling).await;
-    task.abort();
 }
 
 /// Returns whether a statement did nothing because it would have waited for a lock.

@@ -298,8 +298,9 @@ pub const VERSION: i32 = MIGRATIONS.len() as i32;
 /// Takes the lock for changes of tables. Its number is "tickwhee".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
-/// Ends a transaction whose client stands still.
-const IDLE_BOUND: &str = "SET LOCAL idle_in_transaction_session_timeout = '5s'";
+/// Ends a transaction whose client stands still; its statements take as long as they need.
+const BOUNDS: &str =
+    "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = 0";
 
 /// Migrates the tables if needed. Up-to-date tables need no rights to change them.
 async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
@@ -321,7 +322,7 @@ async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
     let change = change.isolation_level(IsolationLevel::ReadCommitted);
     let change = change.start().await.map_err(explain)?;
     let on = connector.schema.on(change.client());
-    on.execute(IDLE_BOUND).await?;
+    on.execute(BOUNDS).await?;
     on.execute(LOCK).await?;
     let found = version(on).await?;
     if found != Some(VERSION) {
