@@ -41,6 +41,7 @@ impl<S: Store> OpenStore for S {
 }
 
 /// Sets up a node: [`Durable`] makes a builder for each kind of store.
+#[derive(Debug)]
 pub struct DurableBuilder<O> {
     pub(crate) store: O,
     pub(crate) options: Options,
@@ -129,14 +130,6 @@ impl<O: OpenStore> DurableBuilder<O> {
             Inner::new(node, Arc::new(runner), queue)
         });
         Ok(Durable { inner })
-    }
-}
-
-impl<O> fmt::Debug for DurableBuilder<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DurableBuilder")
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 
