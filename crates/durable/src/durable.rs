@@ -7,7 +7,7 @@ use crate::entry::{
     check_name,
 };
 use crate::node::acker::Acker;
-use crate::node::batcher::{BATCH, Batcher, Request, WORKERS, look_again, take_batch};
+use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, look_again, take_batch};
 use crate::node::runner::{Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::undriven::{UNDRIVEN, if_undriven};
@@ -148,9 +148,9 @@ pub struct Durable<S: Store> {
 
 struct Inner<S> {
     node: Arc<Node<S>>,
-    schedules: Batcher<NewTimer, Scheduled>,
-    cancels: Batcher<Name, Cancelled>,
-    touches: Batcher<(Name, Moment), Touched>,
+    schedules: Batcher<NewTimer>,
+    cancels: Batcher<Name>,
+    touches: Batcher<(Name, Moment)>,
     /// The tasks that claim, and the handlers that they have called. They end when the node has
     /// left.
     claimers: Mutex<JoinSet<()>>,
@@ -183,9 +183,9 @@ impl<S: Store> Inner<S> {
             tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
         });
         Inner {
-            schedules: Batcher::spawn(&mut tasks, &node, schedule),
-            cancels: Batcher::spawn(&mut tasks, &node, cancel),
-            touches: Batcher::spawn(&mut tasks, &node, touch),
+            schedules: Batcher::spawn(&mut tasks, &node),
+            cancels: Batcher::spawn(&mut tasks, &node),
+            touches: Batcher::spawn(&mut tasks, &node),
             node,
             claimers: Mutex::new(claimers),
             _tasks: tasks,
@@ -243,18 +243,18 @@ impl<S: Store> Durable<S> {
     pub async fn schedule_many(&self, entries: Vec<Entry>) -> Result<Vec<Scheduled>, Error> {
         let timers = entries.into_iter().map(Entry::timer);
         let timers = timers.collect::<Result<Vec<NewTimer>, Error>>()?;
-        let mut waiting: VecDeque<(usize, NewTimer)> = timers.into_iter().enumerate().collect();
+        let mut waiting: VecDeque<(NewTimer, usize)> = timers.into_iter().zip(0..).collect();
         let mut scheduled = Vec::with_capacity(waiting.len());
         while !waiting.is_empty() {
             self.check_open()?;
             let node = &self.inner.node;
-            let batch = take_batch(&mut waiting, BATCH, |it| &it.1.name, |it| it.1.bytes());
-            let timers = batch.iter().map(|(_, timer)| timer.clone()).collect();
-            let answers = schedule(Arc::clone(node), timers).await?;
-            for ((index, timer), answer) in batch.into_iter().zip(answers) {
+            let batch = take_batch(&mut waiting, BATCH);
+            let timers = batch.iter().map(|(timer, _)| timer.clone()).collect();
+            let answers = NewTimer::call(node, timers).await?;
+            for ((timer, index), answer) in batch.into_iter().zip(answers) {
                 let answer = match answer {
                     Some(answer) => answer,
-                    None => look_again(node, &schedule, timer).await?,
+                    None => look_again(node, timer).await?,
                 };
                 scheduled.push((index, answer));
             }
@@ -360,41 +360,50 @@ impl<S: Store> Durable<S> {
     }
 }
 
-/// Schedules a batch.
-async fn schedule<S: Store>(
-    node: Arc<Node<S>>,
-    timers: Vec<NewTimer>,
-) -> Result<Vec<Option<Scheduled>>, Error> {
-    let tell = node.room.available_permits() < timers.len();
-    let changed = node.store.schedule(timers, tell).await?;
-    let written = changed.answers.iter().flatten();
-    let written = written.filter(|answer| **answer != Scheduled::Kept).count();
-    node.count().scheduled += written as u64;
-    node.note(changed.now, changed.first);
-    Ok(changed.answers)
+impl Call for NewTimer {
+    type Answer = Scheduled;
+
+    async fn call<S: Store>(
+        node: &Node<S>,
+        timers: Vec<Self>,
+    ) -> Result<Vec<Option<Scheduled>>, Error> {
+        let tell = node.room.available_permits() < timers.len();
+        let changed = node.store.schedule(timers, tell).await?;
+        let written = changed.answers.iter().flatten();
+        let written = written.filter(|answer| **answer != Scheduled::Kept).count();
+        node.count().scheduled += written as u64;
+        node.note(changed.now, changed.first);
+        Ok(changed.answers)
+    }
 }
 
-/// Cancels a batch.
-async fn cancel<S: Store>(
-    node: Arc<Node<S>>,
-    names: Vec<Name>,
-) -> Result<Vec<Option<Cancelled>>, Error> {
-    let changed = node.store.cancel(names).await?;
-    let answers = changed.answers.iter().flatten();
-    let cancelled = answers.filter(|answer| matches!(answer, Cancelled::Cancelled(_)));
-    node.count().cancelled += cancelled.count() as u64;
-    Ok(changed.answers)
+impl Call for Name {
+    type Answer = Cancelled;
+
+    async fn call<S: Store>(
+        node: &Node<S>,
+        names: Vec<Self>,
+    ) -> Result<Vec<Option<Cancelled>>, Error> {
+        let changed = node.store.cancel(names).await?;
+        let answers = changed.answers.iter().flatten();
+        let cancelled = answers.filter(|answer| matches!(answer, Cancelled::Cancelled(_)));
+        node.count().cancelled += cancelled.count() as u64;
+        Ok(changed.answers)
+    }
 }
 
-/// Moves a batch.
-async fn touch<S: Store>(
-    node: Arc<Node<S>>,
-    moves: Vec<(Name, Moment)>,
-) -> Result<Vec<Option<Touched>>, Error> {
-    let tell = node.room.available_permits() < moves.len();
-    let changed = node.store.touch(moves, tell).await?;
-    node.note(changed.now, changed.first);
-    Ok(changed.answers)
+impl Call for (Name, Moment) {
+    type Answer = Touched;
+
+    async fn call<S: Store>(
+        node: &Node<S>,
+        moves: Vec<Self>,
+    ) -> Result<Vec<Option<Touched>>, Error> {
+        let tell = node.room.available_permits() < moves.len();
+        let changed = node.store.touch(moves, tell).await?;
+        node.note(changed.now, changed.first);
+        Ok(changed.answers)
+    }
 }
 
 impl<S: Store> Clone for Durable<S> {

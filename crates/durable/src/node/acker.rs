@@ -1,9 +1,9 @@
 //! Acknowledges what has ended. What the store refuses is tried alone, and holds nobody up.
 
 use crate::entry::Error;
-use crate::node::batcher::{BATCH, take_batch};
+use crate::node::batcher::{BATCH, Request, take_batch};
 use crate::node::{FIRST_PAUSE, LAST_PAUSE, LOCKED, Node, Places, Share};
-use crate::store::{Ack, Changed, Claimed, Ending, Store};
+use crate::store::{Ack, Changed, Claimed, Ending, Name, Store};
 use crate::sync::JoinSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,19 +48,25 @@ impl Ended {
         }
     }
 
-    fn bytes(&self) -> usize {
-        match &self.ack.ending {
-            Ending::Again(_, payload) => payload.len(),
-            Ending::Dead(reason) => reason.len(),
-            _ => 0,
-        }
-    }
-
     /// Notes a refusal: the next try has a reason that a database of any encoding takes.
     fn refused(&mut self) {
         self.refusals += 1;
         if let (1, Ending::Dead(reason)) = (self.refusals, &mut self.ack.ending) {
             *reason = cut(reason.escape_default().to_string());
+        }
+    }
+}
+
+impl Request for Ended {
+    fn name(&self) -> &Name {
+        &self.ack.name
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.ack.ending {
+            Ending::Again(_, payload) => payload.len(),
+            Ending::Dead(reason) => reason.len(),
+            _ => 0,
         }
     }
 }
@@ -109,7 +115,7 @@ impl<S: Store> Acker<S> {
             waiting.extend(ended);
             while !waiting.is_empty() {
                 let most = self.share.of(BATCH);
-                let batch = take_batch(&mut waiting, most, |it| &it.ack.name, Ended::bytes);
+                let batch = take_batch(&mut waiting, most);
                 self.acknowledge(batch, &mut tasks).await;
             }
             while tasks.try_join_next().is_some() {}

@@ -2,11 +2,9 @@
 
 use crate::entry::Error;
 use crate::node::{FIRST_PAUSE, LAST_PAUSE, Node, Share};
-use crate::store::{Name, NewTimer, Store};
+use crate::store::{Answer, Name, NewTimer, Store};
 use crate::sync::JoinSet;
-use crate::when::Moment;
 use std::collections::{HashSet, VecDeque};
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -24,7 +22,7 @@ const WAITING: usize = 10_000;
 pub(crate) const WORKERS: usize = 2;
 
 /// What may stand in a batch beside others: each name once.
-pub(crate) trait Request: Clone + Send + Sync + 'static {
+pub(crate) trait Request {
     fn name(&self) -> &Name;
 
     /// Returns how long its payload is.
@@ -49,32 +47,40 @@ impl Request for Name {
     }
 }
 
-impl Request for (Name, Moment) {
+/// With what belongs to a request.
+impl<R: Request, A> Request for (R, A) {
     fn name(&self) -> &Name {
-        &self.0
+        self.0.name()
     }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// What many callers ask of the store at once.
+pub(crate) trait Call: Request + Clone + Send + Sync + 'static {
+    type Answer: Send + 'static;
+
+    /// Answers each of a batch, in order, but those whose rows are locked.
+    fn call<S: Store>(node: &Node<S>, batch: Vec<Self>) -> impl Answer<Vec<Option<Self::Answer>>>;
 }
 
 /// Takes a batch of at most so many, at least one. A name that is in the batch already is left for
 /// the next one, and so are those after [`BATCH_BYTES`].
-pub(crate) fn take_batch<T>(
-    waiting: &mut VecDeque<T>,
-    most: usize,
-    name: impl Fn(&T) -> &Name,
-    bytes: impl Fn(&T) -> usize,
-) -> Vec<T> {
+pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> Vec<R> {
     let mut names = HashSet::new();
     let mut batch = Vec::new();
     let mut left = VecDeque::new();
     let mut sum = 0;
     while let Some(next) = waiting.pop_front() {
-        sum += bytes(&next);
+        sum += next.bytes();
         let is_full = batch.len() == most || (sum > BATCH_BYTES && !batch.is_empty());
         if is_full {
             waiting.push_front(next);
             break;
         }
-        match names.insert(name(&next).clone()) {
+        match names.insert(next.name().clone()) {
             true => batch.push(next),
             false => left.push_back(next),
         }
@@ -84,23 +90,15 @@ pub(crate) fn take_batch<T>(
     batch
 }
 
-type Waiting<R, A> = (R, oneshot::Sender<Result<A, Error>>);
+type Waiting<R> = (R, oneshot::Sender<Result<<R as Call>::Answer, Error>>);
 
-pub(crate) struct Batcher<R, A> {
-    requests: mpsc::Sender<Waiting<R, A>>,
+pub(crate) struct Batcher<R: Call> {
+    requests: mpsc::Sender<Waiting<R>>,
 }
 
-impl<R: Request, A: Send + 'static> Batcher<R, A> {
-    /// Spawns the workers. `call` answers each request of a batch, in order, but those whose rows
-    /// are locked.
-    pub(crate) fn spawn<S: Store, F>(
-        tasks: &mut JoinSet<()>,
-        node: &Arc<Node<S>>,
-        call: impl Fn(Arc<Node<S>>, Vec<R>) -> F + Clone + Send + Sync + 'static,
-    ) -> Self
-    where
-        F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
-    {
+impl<R: Call> Batcher<R> {
+    /// Spawns the workers.
+    pub(crate) fn spawn<S: Store>(tasks: &mut JoinSet<()>, node: &Arc<Node<S>>) -> Self {
         let (requests, queue) = mpsc::channel(WAITING);
         let queue = Arc::new(Mutex::new(queue));
         let share = Arc::new(Share::default());
@@ -109,14 +107,13 @@ impl<R: Request, A: Send + 'static> Batcher<R, A> {
                 node: Arc::clone(node),
                 queue: Arc::clone(&queue),
                 share: Arc::clone(&share),
-                call: call.clone(),
             };
             tasks.spawn(worker.run());
         }
         Batcher { requests }
     }
 
-    pub(crate) async fn call(&self, request: R) -> Result<A, Error> {
+    pub(crate) async fn call(&self, request: R) -> Result<R::Answer, Error> {
         let (answer, answered) = oneshot::channel();
         let sent = self.requests.send((request, answer)).await;
         sent.map_err(|_| Error::Closed)?;
@@ -126,21 +123,13 @@ impl<R: Request, A: Send + 'static> Batcher<R, A> {
     }
 }
 
-struct Worker<S, R, A, C> {
+struct Worker<S, R: Call> {
     node: Arc<Node<S>>,
-    queue: Arc<Mutex<mpsc::Receiver<Waiting<R, A>>>>,
+    queue: Arc<Mutex<mpsc::Receiver<Waiting<R>>>>,
     share: Arc<Share>,
-    call: C,
 }
 
-impl<S, R, A, C, F> Worker<S, R, A, C>
-where
-    S: Store,
-    R: Request,
-    A: Send + 'static,
-    C: Fn(Arc<Node<S>>, Vec<R>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Result<Vec<Option<A>>, Error>> + Send + 'static,
-{
+impl<S: Store, R: Call> Worker<S, R> {
     async fn run(self) {
         let mut waiting = VecDeque::new();
         let mut locked = JoinSet::new(); // Ends with this task.
@@ -154,20 +143,19 @@ where
                 }
                 waiting.extend(some);
             }
-            let most = self.share.of(BATCH);
-            let batch = take_batch(&mut waiting, most, |it| it.0.name(), |it| it.0.bytes());
+            let batch = take_batch(&mut waiting, self.share.of(BATCH));
             self.answer(batch, &mut locked).await;
             while locked.try_join_next().is_some() {}
         }
     }
 
     /// Answers each of a batch. Where the store refuses it, each half alone, down to the one.
-    async fn answer(&self, batch: Vec<Waiting<R, A>>, locked: &mut JoinSet<()>) {
+    async fn answer(&self, batch: Vec<Waiting<R>>, locked: &mut JoinSet<()>) {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
             let requests = part.iter().map(|(request, _)| request.clone()).collect();
             let asked = self.node.timer.now();
-            let answer = (self.call)(Arc::clone(&self.node), requests).await;
+            let answer = R::call(&self.node, requests).await;
             self.share.note(self.node.in_time(asked, &answer));
             let answers = match answer {
                 Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
@@ -184,9 +172,8 @@ where
                     continue;
                 }
                 let node = Arc::clone(&self.node);
-                let call = self.call.clone();
                 locked.spawn(async move {
-                    drop(sender.send(look_again(&node, &call, request).await));
+                    drop(sender.send(look_again(&node, request).await));
                 });
             }
         }
@@ -203,17 +190,13 @@ pub(crate) fn looks() -> impl Iterator<Item = Duration> {
 }
 
 /// Calls again and again for a request whose row is locked.
-pub(crate) async fn look_again<S, R: Request, A, F>(
-    node: &Arc<Node<S>>,
-    call: &impl Fn(Arc<Node<S>>, Vec<R>) -> F,
+pub(crate) async fn look_again<R: Call>(
+    node: &Node<impl Store>,
     request: R,
-) -> Result<A, Error>
-where
-    F: Future<Output = Result<Vec<Option<A>>, Error>>,
-{
+) -> Result<R::Answer, Error> {
     for pause in looks() {
         node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
-        let answers = call(Arc::clone(node), vec![request.clone()]).await?;
+        let answers = R::call(node, vec![request.clone()]).await?;
         if let Some(answer) = answers.into_iter().next().flatten() {
             return Ok(answer);
         }
@@ -225,14 +208,23 @@ where
 mod tests {
     use super::*;
 
+    impl Request for &(Name, usize) {
+        fn name(&self) -> &Name {
+            &self.0
+        }
+
+        fn bytes(&self) -> usize {
+            self.1
+        }
+    }
+
     #[test]
     fn a_batch_has_each_name_once_and_so_many_bytes() {
-        let mut waiting: VecDeque<(Name, usize)> = VecDeque::new();
-        for (key, bytes) in [("a", 1), ("b", 1), ("a", 1), ("c", BATCH_BYTES), ("d", 1)] {
-            waiting.push_back((Name::of_key(key), bytes));
-        }
+        let all = [("a", 1), ("b", 1), ("a", 1), ("c", BATCH_BYTES), ("d", 1)];
+        let all = all.map(|(key, bytes)| (Name::of_key(key), bytes));
+        let mut waiting: VecDeque<&(Name, usize)> = all.iter().collect();
         let mut next = |most| {
-            let batch = take_batch(&mut waiting, most, |it| &it.0, |it| it.1);
+            let batch = take_batch(&mut waiting, most);
             let keys = batch.iter().map(|it| it.0.key().expect("a key").to_owned());
             keys.collect::<Vec<String>>()
         };
@@ -245,11 +237,11 @@ mod tests {
 
     #[test]
     fn a_name_that_is_there_waits_for_the_next_batch_in_order() {
-        let keys = ["a", "a", "b", "a"].map(Name::of_key);
-        let mut waiting: VecDeque<(usize, Name)> = keys.into_iter().enumerate().collect();
+        let keys = [("a", 0), ("a", 1), ("b", 2), ("a", 3)];
+        let mut waiting: VecDeque<(Name, usize)> = keys.map(|it| (Name::of_key(it.0), it.1)).into();
         for expected in [&[0, 2][..], &[1], &[3]] {
-            let batch = take_batch(&mut waiting, 10, |it| &it.1, |_| 0);
-            let found: Vec<usize> = batch.iter().map(|it| it.0).collect();
+            let batch = take_batch(&mut waiting, 10);
+            let found: Vec<usize> = batch.iter().map(|it| it.1).collect();
             assert_eq!(found, expected);
         }
     }
