@@ -35,12 +35,7 @@ impl<S: Store> Durable<S> {
     /// # Errors
     /// As for [`cancel`](Self::cancel).
     pub async fn requeue(&self, id: i64) -> Result<bool, Error> {
-        self.check_open()?;
-        let place = self.store().requeue(id).await?;
-        if let Some(place) = place {
-            self.inner.node.agenda.note(None, place, false);
-        }
-        Ok(place.is_some())
+        Ok(self.steps(Bulk::RequeueOne(id)).await? > 0)
     }
 
     /// Makes all timers that were given up due at once, or all of those with a tag, 1,000 in a

@@ -97,13 +97,6 @@ impl<S: Alone> Operations for S {
         self.with(move |rows, _| rows.dead(&search)).await
     }
 
-    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
-        let requeue = move |rows: &mut S::Rows<'_>, now| rows.requeue(&Name::of_dead(id), now);
-        let place = self.with(requeue).await?;
-        self.tell(place);
-        Ok(place)
-    }
-
     async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
         let bulk = move |rows: &mut S::Rows<'_>, now| rows.bulk(&bulk, after.as_ref(), limit, now);
         let step = self.with(bulk).await?;

@@ -190,6 +190,8 @@ pub(crate) enum Bulk {
     /// Dead timers, all or of a tag, that died no later than then are due now, with no attempts.
     /// Timers whose keys have timers again are left out.
     Requeue(Option<String>, StoreTime),
+    /// The dead timer of this id is requeued, if there is one.
+    RequeueOne(i64),
     /// Dead timers, all or of a tag, that died no later than then are deleted.
     Delete(Option<String>, StoreTime),
 }
@@ -200,6 +202,7 @@ impl Bulk {
         match self {
             Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Some(tag),
             Bulk::Release(tag) | Bulk::Requeue(tag, _) | Bulk::Delete(tag, _) => tag.as_deref(),
+            Bulk::RequeueOne(_) => None,
         }
     }
 
@@ -211,7 +214,7 @@ impl Bulk {
                 moment.after = Duration::ZERO;
             }
             Bulk::Requeue(_, latest) | Bulk::Delete(_, latest) => *latest = (*latest).min(now),
-            Bulk::Cancel(_) | Bulk::Release(_) => {}
+            Bulk::Cancel(_) | Bulk::Release(_) | Bulk::RequeueOne(_) => {}
         }
     }
 }
@@ -286,9 +289,6 @@ pub(crate) trait Operations: Send + Sync + 'static {
 
     /// Lists dead timers in the order of their deaths.
     fn dead(&self, search: Search) -> impl Answer<Vec<DeadTimer>>;
-
-    /// Makes a dead timer due; returns whether there was one whose key has no timer, and its place.
-    fn requeue(&self, id: i64) -> impl Answer<Option<Place>>;
 
     /// Changes the next `limit` timers after a name that nobody has locked.
     fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> impl Answer<Step>;

@@ -32,7 +32,7 @@ impl<'a> Scan<'a> {
         match bulk {
             Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Scan::Tagged(tag, after),
             Bulk::Release(_) => Scan::Held(after),
-            Bulk::Requeue(..) | Bulk::Delete(..) => Scan::Named(after),
+            Bulk::Requeue(..) | Bulk::RequeueOne(_) | Bulk::Delete(..) => Scan::Named(after),
         }
     }
 }
@@ -391,12 +391,16 @@ pub(super) trait Rows: Sized {
         let mut names: Vec<Name> = Vec::new();
         // All names are after the empty one.
         let after = after.map_or("", |name| &name.0);
-        self.scan(Scan::of(bulk, after), &mut |name, row| {
-            if bulk.is_for(row) {
-                names.push(name.clone());
-            }
-            Ok(names.len() <= limit)
-        })?;
+        if let Bulk::RequeueOne(id) = bulk {
+            names.push(Name::of_dead(*id));
+        } else {
+            self.scan(Scan::of(bulk, after), &mut |name, row| {
+                if bulk.is_for(row) {
+                    names.push(name.clone());
+                }
+                Ok(names.len() <= limit)
+            })?;
+        }
         let is_more = names.len() > limit;
         names.truncate(limit);
         let mut step = Step {
@@ -420,7 +424,7 @@ pub(super) trait Rows: Sized {
         name: &Name,
         now: StoreTime,
     ) -> Result<Option<Option<Place>>, Error> {
-        if let Bulk::Requeue(..) = bulk {
+        if let Bulk::Requeue(..) | Bulk::RequeueOne(_) = bulk {
             return Ok(self.requeue(name, now)?.map(Some));
         }
         let Some(mut row) = self.load(name)? else {
@@ -433,7 +437,7 @@ pub(super) trait Rows: Sized {
                 row.release(now);
                 true
             }
-            Bulk::Requeue(..) | Bulk::Delete(..) => false,
+            Bulk::Requeue(..) | Bulk::RequeueOne(_) | Bulk::Delete(..) => false,
         };
         let place = row.place().filter(|_| stays);
         self.put(name, stays.then_some(row))?;

@@ -3,7 +3,7 @@
 use crate::entry::{Error, Paused};
 use crate::store::postgres::link::{Ask, Param, is_locked, one, place, time};
 use crate::store::postgres::timers::LOCKED;
-use crate::store::{Bulk, Name, Place, Step};
+use crate::store::{Bulk, Name, Step};
 use crate::when::{Moment, StoreTime, micros};
 use tokio_postgres::Row;
 
@@ -13,9 +13,10 @@ const TAGGED: &str = "tag = $2 AND space || '' = $1 AND died IS NULL
 /// Timers that a pause has put off, by the index of these.
 const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0
     AND ($2 IS NULL OR tag || '' = $2)";
-/// Dead timers of a tag, by the index of tags, and all, by the primary key. What `coalesce` is
+/// Dead timers of a tag, by the index of tags; one and all, by the primary key. What `coalesce` is
 /// given fits no index.
 const DEAD_TAGGED: &str = "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false)";
+const ONE_DEAD: &str = "space = $1 AND name = $2 AND coalesce(died, -1) >= 0";
 const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false) AND name < 'e'";
 
 /// Each changes the rows of `own`, which are locked, and returns due times and ids.
@@ -98,8 +99,11 @@ pub(super) async fn step(
     after: Option<Name>,
     limit: u32,
 ) -> Result<Step, Error> {
-    let tag = bulk.tag();
-    let dead = tag.map_or(DEAD, |_| DEAD_TAGGED);
+    let dead = bulk.tag().map_or(DEAD, |_| DEAD_TAGGED);
+    let which = match bulk {
+        Bulk::RequeueOne(id) => Some(Name::of_dead(*id).0),
+        _ => bulk.tag().map(str::to_owned),
+    };
     let until = |latest: &StoreTime| Moment {
         at: *latest,
         ..Moment::default()
@@ -109,6 +113,7 @@ pub(super) async fn step(
         Bulk::Touch(_, moment) => (statement(TAGGED, TOUCH), *moment),
         Bulk::Release(_) => (statement(HELD, RELEASE), Moment::default()),
         Bulk::Requeue(_, latest) => (statement(dead, REQUEUE), until(latest)),
+        Bulk::RequeueOne(_) => (statement(ONE_DEAD, REQUEUE), Moment::default()),
         Bulk::Delete(_, latest) => (statement(dead, DELETE), until(latest)),
     };
     let after = after.map_or(String::new(), |after| after.0);
@@ -119,7 +124,7 @@ pub(super) async fn step(
     };
     let params: [&dyn Param; 8] = [
         &space,
-        &tag,
+        &which,
         &first,
         &i64::from(limit),
         &moment.at.as_micros(),
@@ -147,30 +152,6 @@ pub(super) async fn step(
             .filter(|_| is_full)
             .map(Name),
     })
-}
-
-/// Makes a dead timer due.
-pub(super) async fn requeue(at: &impl Ask, space: &str, id: i64) -> Result<Option<Place>, Error> {
-    let which = "space = $1 AND $2 IS NULL AND coalesce(died, -1) >= 0 AND name = $9";
-    let sql = statement(which, REQUEUE);
-    let name = Name::of_dead(id).0;
-    let params: [&dyn Param; 9] = [
-        &space,
-        &None::<&str>,
-        &"",
-        &1_i64,
-        &0_i64,
-        &0_i64,
-        &None::<i64>,
-        &LOCKED,
-        &name,
-    ];
-    let rows = at.ask(&sql, &params).await?;
-    let row = one(&rows)?;
-    if row.get(6) {
-        return Err(Error::unavailable("a transaction has the timer locked"));
-    }
-    Ok(place(row, 2))
 }
 
 /// A pause's name in the table.

@@ -269,10 +269,6 @@ impl Operations for Postgres {
         lists::dead(&self.list, &self.space, search).await
     }
 
-    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
-        bulk::requeue(self.write(), &self.space, id).await
-    }
-
     async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
         bulk::step(self.write(), &self.space, &bulk, after, limit).await
     }

@@ -338,7 +338,10 @@ impl<B: Bench> Pair<'_, B> {
     async fn requeue(&mut self) {
         let at = self.random.below(1 + self.dead.len() as u64) as usize;
         let id = self.dead.get(at).copied().unwrap_or_default();
-        let places = both(self.bench.store().requeue(id), self.model.requeue(id)).await;
+        let one = || Bulk::RequeueOne(id);
+        let bulk = self.bench.store().bulk(one(), None, 1);
+        let steps = both(bulk, self.model.bulk(one(), None, 1)).await;
+        let places = steps.map(|step| step.first);
         assert_eq!(places[0], places[1]);
         self.note(places);
         self.ledger.requeue(id, places[0], self.model.time());

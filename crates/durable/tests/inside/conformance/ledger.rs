@@ -388,7 +388,7 @@ impl Ledger {
             }
             Bulk::Requeue(tag, latest) | Bulk::Delete(tag, latest) => is_dead(life, tag, latest),
             // Which of them a claim has met, the ledger does not know.
-            Bulk::Release(_) => false,
+            Bulk::Release(_) | Bulk::RequeueOne(_) => false,
         };
         let ids = self.lives.values().filter(is_for).map(|life| life.timer.id);
         let ids: Vec<i64> = ids.collect();

@@ -234,8 +234,9 @@ impl<'a, B: Bench> Cell<'a, B> {
             }
             "resumed" => self.resume().await,
             "requeue" => {
-                let place = self.bench.store().requeue(self.id).await;
-                place.expect("the store requeues").is_some().to_string()
+                let one = Bulk::RequeueOne(self.id);
+                let step = self.bench.store().bulk(one, None, 1).await;
+                (step.expect("the store requeues").count == 1).to_string()
             }
             call => self.end_by(call).await,
         }

@@ -201,10 +201,6 @@ impl Operations for Faulty {
         self.memory.dead(search).await
     }
 
-    async fn requeue(&self, id: i64) -> Result<Option<Place>, Error> {
-        self.call("requeue", self.memory.requeue(id)).await
-    }
-
     async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
         self.call("bulk", self.memory.bulk(bulk, after, limit))
             .await

@@ -202,14 +202,13 @@ async fn ask_for_many(at: &Explained) -> Vec<Asked> {
         ),
         ("requeue", Bulk::Requeue(None, now), KEY),
         ("requeue tag", Bulk::Requeue(tag(), now), tagged),
+        ("requeue one", Bulk::RequeueOne(5), KEY),
         ("delete", Bulk::Delete(None, now), KEY),
         ("delete tag", Bulk::Delete(tag(), now), tagged),
     ] {
         drop(bulk::step(at, "n", &bulk, None, 1_000).await);
         asked.push((what, indexes));
     }
-    drop(bulk::requeue(at, "n", 5).await);
-    asked.push(("requeue one", KEY));
     let all = Search::new(100);
     for (what, search, indexes) in [
         ("list", all.clone(), &["timer_claim", "timer_due"][..]),

@@ -98,10 +98,10 @@ async fn call<S: Operations>(store: &S, call: &Call, id: i64, token: &mut i64) -
             )
         }
         Call::Bulk(bulk) => format!("{:?}", store.bulk(bulk, None, 10).await.unwrap().count),
-        Requeue => match store.requeue(1).await {
-            Ok(place) => format!("{place:?}"),
-            Err(_) => "None".to_owned(),
-        },
+        Requeue => {
+            let step = store.bulk(Bulk::RequeueOne(1), None, 1).await;
+            format!("{:?}", step.unwrap().first)
+        }
         Pass(_) => String::new(),
     }
 }
