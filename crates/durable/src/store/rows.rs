@@ -5,7 +5,9 @@ use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
 };
 use crate::store::states::{Row, TakenOver};
-use crate::store::{Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Place, Renewal, Step, Want};
+use crate::store::{
+    Ack, Bulk, Changed, Claims, Ending, Look, Name, NewTimer, Place, Renewal, Step, Want,
+};
 use crate::when::{Moment, StoreTime};
 use std::time::Duration;
 
@@ -50,6 +52,12 @@ pub(super) trait Rows: Sized {
 
     /// Writes a row, or deletes it.
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error>;
+
+    /// Deletes a row that this token has, unless a timer waits there; returns whether it did. It
+    /// may leave that to the others.
+    fn end(&mut self, _name: &Name, _token: i64) -> Result<bool, Error> {
+        Ok(false)
+    }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error>;
 
@@ -280,6 +288,9 @@ pub(super) trait Rows: Sized {
 
     fn acknowledge(&mut self, acks: Vec<Ack>, now: StoreTime) -> Result<Changed<bool>, Error> {
         self.each(acks, now, |rows, ack| {
+            if ack.ending == Ending::Done && rows.end(&ack.name, ack.token)? {
+                return Ok((true, None));
+            }
             let row = rows.load(&ack.name)?;
             let Some(row) = row.filter(|row| row.is_claimed_by(ack.token)) else {
                 return Ok((false, None));

@@ -14,8 +14,7 @@ pub(crate) fn random() -> u64 {
 }
 
 /// A map whose order is the same in each run of a schedule.
-pub(crate) type HashMap<K, V> =
-    std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 /// What a node uses of tokio's.
 #[derive(Debug)]
@@ -26,10 +25,7 @@ impl JoinSet<()> {
         JoinSet(Vec::new())
     }
 
-    pub(crate) fn spawn(
-        &mut self,
-        task: impl Future<Output = ()> + Send + 'static,
-    ) -> AbortHandle {
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let task = spawn(task);
         let handle = task.abort_handle();
         self.0.push(task);

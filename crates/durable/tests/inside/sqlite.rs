@@ -193,7 +193,7 @@ async fn a_claim_reads_the_pauses_of_its_own_tag() {
     let scanned = bed.store.ask(
         |file, state| {
             let now = state.now();
-            let mut rows = crate::store::sqlite::rows::Table(file);
+            let mut rows = crate::store::sqlite::rows::Table::new(file);
             for tag in 0..1_000 {
                 rows.pause(Some(tag.to_string()), Some(StoreTime::MAX), now)?;
             }

@@ -82,7 +82,8 @@ impl Alone for Sqlite {
         &self,
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
-        let run = move |file: &Connection, state: &mut State| change(&mut Table(file), state.now());
+        let run =
+            move |file: &Connection, state: &mut State| change(&mut Table::new(file), state.now());
         self.ask(run, true, |error| error).await
     }
 

@@ -6,11 +6,17 @@ use crate::store::states::{Row, Then, Timer};
 use crate::store::{Name, Place};
 use crate::when::{StoreTime, micros};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, Params, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// The rows of a file, in a transaction.
-pub(in crate::store) struct Table<'a>(pub(super) &'a Connection);
+pub(in crate::store) struct Table<'a> {
+    file: &'a Connection,
+    /// The statements that change one row or read it: to find one here costs less than in the
+    /// connection's cache.
+    used: RefCell<Vec<(&'static str, CachedStatement<'a>)>>,
+}
 
 impl ToSql for StoreTime {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -76,10 +82,33 @@ const PUT: &str = "INSERT INTO timer VALUES
         crashes = ?7, cancelled = ?8, tag = ?9, planned = ?10, expires = ?11, waits_until = ?12,
         held_from = ?13, next = ?14, next_id = ?15, died = ?16, former = ?17, payload = ?18,
         reason = ?19";
+const CLAIM: &str = "UPDATE timer SET claim = ?2, until = ?3, attempts = ?4, crashes = ?5,
+    cancelled = ?6, waits_until = NULL WHERE name = ?1";
 
-impl Table<'_> {
-    fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.0.prepare_cached(sql)?.execute(params)
+impl<'a> Table<'a> {
+    pub(super) fn new(file: &'a Connection) -> Self {
+        let used = RefCell::default();
+        Table { file, used }
+    }
+
+    /// Runs a statement on one row.
+    fn one<A>(
+        &self,
+        sql: &'static str,
+        run: impl FnOnce(&mut CachedStatement<'a>) -> rusqlite::Result<A>,
+    ) -> rusqlite::Result<A> {
+        let mut used = self.used.borrow_mut();
+        if let Some((_, statement)) = used.iter_mut().find(|(known, _)| *known == sql) {
+            return run(statement);
+        }
+        let mut statement = self.file.prepare_cached(sql)?;
+        let result = run(&mut statement);
+        used.push((sql, statement));
+        result
+    }
+
+    fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        self.one(sql, |statement| statement.execute(params))
     }
 
     fn write(&self, name: &Name, row: &Row) -> rusqlite::Result<usize> {
@@ -152,7 +181,7 @@ impl Table<'_> {
     }
 
     fn visit(&self, sql: &str, params: impl Params, visit: Visit<'_>) -> Result<(), Error> {
-        let mut statement = self.0.prepare_cached(sql).map_err(Error::unavailable)?;
+        let mut statement = self.file.prepare_cached(sql).map_err(Error::unavailable)?;
         let mut rows = statement.query(params).map_err(Error::unavailable)?;
         while let Some(row) = rows.next().map_err(Error::unavailable)? {
             let (name, row) = read(row).map_err(Error::unavailable)?;
@@ -179,7 +208,8 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
         planned: row.get(9)?,
         expires_after: expires.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         waits_until: row.get(11)?,
-        held_from: row.get(12)?,
+        // Written when the claim ends.
+        held_from: row.get::<_, Option<StoreTime>>(12)?.filter(|_| claim <= 0),
         payload: row.get(17)?,
     };
     if let Some(died) = row.get(15)? {
@@ -223,12 +253,8 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
 
 impl Rows for Table<'_> {
     fn load(&self, name: &Name) -> Result<Option<Row>, Error> {
-        let mut found = None;
-        self.visit(ONE, [name], &mut |_, row| {
-            found = Some(row.clone());
-            Ok(false)
-        })?;
-        Ok(found)
+        let found = self.one(ONE, |it| it.query_row([name], read).optional());
+        Ok(found.map_err(Error::unavailable)?.map(|(_, row)| row))
     }
 
     fn greatest(&self) -> i64 {
@@ -237,10 +263,35 @@ impl Rows for Table<'_> {
 
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
         let put = match row {
+            // Nothing else of it has changed: it was claimed before, or could be.
+            Some(Row::Claimed {
+                token,
+                until,
+                timer,
+                then: Then::Outcome,
+            }) => self.execute(
+                CLAIM,
+                params![
+                    name,
+                    token,
+                    until,
+                    timer.attempts,
+                    timer.crashes,
+                    timer.marked
+                ],
+            ),
             Some(row) => self.write(name, &row),
             None => self.execute("DELETE FROM timer WHERE name = ?1", [name]),
         };
         put.map(drop).map_err(Error::unavailable)
+    }
+
+    fn end(&mut self, name: &Name, token: i64) -> Result<bool, Error> {
+        let end = "DELETE FROM timer WHERE name = ?1 AND claim = ?2 AND next IS NULL";
+        let ended = self
+            .execute(end, params![name, token])
+            .map_err(Error::unavailable)?;
+        Ok(ended > 0)
     }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
@@ -255,14 +306,14 @@ impl Rows for Table<'_> {
     }
 
     fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
-        let fewest = self.0.prepare_cached(FEWEST);
+        let fewest = self.file.prepare_cached(FEWEST);
         let fewest = fewest.and_then(|mut it| it.query_row(params![now, most], |row| row.get(0)));
         fewest.map_err(Error::unavailable)
     }
 
     fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
         let names = || {
-            let mut left = self.0.prepare_cached(LEFT)?;
+            let mut left = self.file.prepare_cached(LEFT)?;
             let names = left.query_map(params![now, crashes, limit], |row| row.get(0))?;
             names.collect::<rusqlite::Result<Vec<Name>>>()
         };
@@ -290,7 +341,7 @@ impl Rows for Table<'_> {
     fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
         let all = || {
             let pauses = "SELECT tag, until FROM pause WHERE until > ?1";
-            let mut pauses = self.0.prepare_cached(pauses)?;
+            let mut pauses = self.file.prepare_cached(pauses)?;
             let pauses = pauses.query_map([now], |row| {
                 Ok(Paused {
                     tag: row.get(0)?,
@@ -303,8 +354,9 @@ impl Rows for Table<'_> {
     }
 
     fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
-        let until = self.0.prepare_cached(PAUSED);
-        let until = until.and_then(|mut it| it.query_row(params![tag, now], |row| row.get(0)));
+        let until = self.one(PAUSED, |it| {
+            it.query_row(params![tag, now], |row| row.get(0))
+        });
         until.map_err(Error::unavailable)
     }
 }

@@ -181,7 +181,7 @@ impl<'a> Transaction<'a> {
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<Changed<A>, Error>,
     ) -> Result<A, Error> {
         self.check()?;
-        let changed = change(&mut Table(self.file), self.state.now())?;
+        let changed = change(&mut Table::new(self.file), self.state.now())?;
         self.first = earlier(self.first, changed.first);
         let answer = changed.answers.into_iter().next().flatten();
         answer.ok_or_else(|| Error::unavailable("there is no answer"))
