@@ -93,11 +93,7 @@ pub(crate) fn with_shard<K, O, R>(
 #[inline]
 pub(crate) fn leave<K: Eq + Clone, O>(set: OperationSet<K, O>, spots: &Spots) {
     for spot in spots.made(1) {
-        set[usize::from(spot.shard)]
-            .lock()
-            .extra
-            .watchers
-            .remove(spot);
+        set[usize::from(spot.shard)].with_lock(|state| state.extra.watchers.remove(spot));
     }
 }
 
