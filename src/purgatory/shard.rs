@@ -18,6 +18,7 @@ use crate::purgatory::operation::{Cancel, DelayedOperation};
 use crate::purgatory::state::{EndedBy, Next, OperationState};
 use crate::purgatory::watchers::{Id, Spots, Visit, Watchers};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::timer::entry::SharedClosure;
 use crate::wheel::bucket::Reference;
 use crate::wheel::slab::Key;
 use crate::wheel::tick::Due;
@@ -32,6 +33,9 @@ pub(crate) struct Operations<K> {
     pub(crate) ended: [u64; EndedBy::Withdrawn as usize + 1],
     /// `None` while the shard has no purgatory.
     pub(crate) panics: Option<Arc<Panics>>,
+    /// Shared by the shard's tasks, so that tasks do not allocate. Made with the first of them,
+    /// because an empty purgatory has very many shards.
+    pub(crate) task_closure: Option<SharedClosure>,
 }
 
 impl<K> Default for Operations<K> {
@@ -40,6 +44,7 @@ impl<K> Default for Operations<K> {
             watchers: Watchers::default(),
             ended: Default::default(),
             panics: None,
+            task_closure: None,
         }
     }
 }

@@ -18,15 +18,13 @@ use crate::sync::atomic::AtomicU64;
 use crate::timer::entry::{SharedClosure, Task};
 use crate::timer::registered::Closures;
 use crate::wheel::slab::Key;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// The operations of a purgatory; see the [module](self).
 pub(crate) struct OperationSource<K: 'static, O: 'static> {
     pub(crate) shards: Shards<Record<O>, Operations<K>>,
     closures: Closures,
     pub(crate) panics: Arc<Panics>,
-    /// Shared by the tasks of each shard, so that tasks do not allocate.
-    task_closures: Vec<SharedClosure>,
 }
 
 impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> {
@@ -35,31 +33,29 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> OperationSource<K, O> 
             timer: Arc::clone(&shards.context.name),
             count: AtomicU64::new(0),
         });
-        Arc::new_cyclic(|source: &Weak<Self>| {
-            let mut task_closures = Vec::new();
-            for (ordinal, shard) in (0..).zip(shards.set) {
-                let operations = &mut shard.lock().extra;
-                operations.watchers.shard = ordinal;
-                operations.panics = Some(Arc::clone(&panics));
-                // Long enough that two closures' reference counts never share a cache line.
-                // (Alignment would cost twice as much.)
-                let source = Weak::clone(source);
-                let padding = [0u64; 12];
-                task_closures.push(Arc::new(move |key| {
-                    let _ = &padding;
-                    if let Some(source) = source.upgrade() {
-                        source.run_task(Id {
-                            shard: ordinal,
-                            key: Key::from_bits(key),
-                        });
-                    }
-                }) as SharedClosure);
-            }
-            OperationSource {
-                shards,
-                closures,
-                panics,
-                task_closures,
+        for (ordinal, shard) in (0..).zip(shards.set) {
+            let operations = &mut shard.lock().extra;
+            operations.watchers.shard = ordinal;
+            operations.panics = Some(Arc::clone(&panics));
+        }
+        Arc::new(OperationSource {
+            shards,
+            closures,
+            panics,
+        })
+    }
+
+    /// Returns what a task of a shard calls with the key of its record.
+    fn task_closure(self: &Arc<Self>, shard: u16) -> SharedClosure {
+        let source = Arc::downgrade(self);
+        // Long enough that two closures' reference counts never share a cache line. (Alignment
+        // would cost twice as much.)
+        let padding = [0u64; 12];
+        Arc::new(move |key| {
+            let _ = &padding;
+            if let Some(source) = source.upgrade() {
+                let key = Key::from_bits(key);
+                source.run_task(Id { shard, key });
             }
         })
     }
@@ -94,13 +90,16 @@ impl<K: Eq + Clone + Send + 'static, O: DelayedOperation> Source for OperationSo
         self.closures
             .flush(&self.shards.set[ordinal], turn, |state, flush, tasks| {
                 let is_closed = state.is_closed();
+                let shard = state.extra.watchers.shard;
+                let mut closure = state.extra.task_closure.take();
                 state.flush_in_place(flush, |key, record, is_due| {
                     // After a shutdown nothing expires any more.
                     if record.state.flushed(is_due) && !is_closed {
-                        let closure = Arc::clone(&self.task_closures[ordinal]);
-                        tasks.push(Task::on_run_or_drop(closure, key.to_bits()));
+                        let closure = closure.get_or_insert_with(|| self.task_closure(shard));
+                        tasks.push(Task::on_run_or_drop(Arc::clone(closure), key.to_bits()));
                     }
                 });
+                state.extra.task_closure = closure;
             })
     }
 
