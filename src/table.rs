@@ -29,10 +29,11 @@ pub(crate) fn shard_of(hash: u64, shards: usize) -> usize {
     (hash >> 40) as usize & (shards - 1)
 }
 
-/// Returns how many shards to use: enough that two threads seldom want the same shard. Few
-/// otherwise: each shard has its own wheels, and in models each lock is a step of the schedule.
-pub(crate) fn shards_for(threads: usize) -> usize {
-    let each = if cfg!(tickwheel_model) { 2 } else { 8 };
+/// Returns how many shards to use, at least `each` for a thread: enough that two threads seldom
+/// want the same shard. Few otherwise: each shard has its own wheels, and in models each lock is a
+/// step of the schedule.
+pub(crate) fn shards_for(threads: usize, each: usize) -> usize {
+    let each = if cfg!(tickwheel_model) { 2 } else { each };
     (each * threads).next_power_of_two().min(1 << 12)
 }
 
@@ -120,9 +121,9 @@ mod tests {
 
     #[test]
     #[cfg(not(tickwheel_model))]
-    fn there_are_eight_shards_for_each_thread_at_least_as_far_as_there_may_be() {
+    fn there_are_as_many_shards_for_each_thread_at_least_as_far_as_there_may_be() {
         for threads in [1, 2, 3, 4, 16, 511, 512, 513, 100_000] {
-            let shards = shards_for(threads);
+            let shards = shards_for(threads, 8);
             assert!(
                 shards.is_power_of_two() && shards <= 4096,
                 "{shards} for {threads}"

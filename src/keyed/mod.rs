@@ -21,6 +21,10 @@ pub(crate) mod shard;
 
 pub use crate::keyed::entry::{Entry, OccupiedEntry, VacantEntry};
 
+/// Shards for each hardware thread. A call takes one lock, so twice as many shards bring two
+/// threads 5 % at most, and cost one thread 3 %.
+const SHARDS: usize = 8;
+
 /// Holds timers by key, at most one for each key: for sessions, keys with a time to live, or
 /// members of a group.
 ///
@@ -195,7 +199,7 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
             })
         };
         KeyedTimer {
-            registered: Registered::new(timer.closures(), make),
+            registered: Registered::new(timer.closures(), SHARDS, make),
             hasher,
         }
     }

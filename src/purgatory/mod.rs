@@ -34,6 +34,10 @@ pub(crate) mod watchers;
 pub use crate::purgatory::future::{FutureOperation, Wait, Waited};
 pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchError};
 
+/// Shards for each hardware thread. An operation takes six locks. With half as many shards, two
+/// threads take 12 % longer. With twice as many, they take 8 % less, but one thread takes 4 % more.
+const SHARDS: usize = 16;
+
 /// Holds delayed operations, each until its condition holds or its timeout has passed.
 ///
 /// ```
@@ -67,7 +71,7 @@ pub use crate::purgatory::operation::{Cancel, DelayedOperation, Stats, WatchErro
 /// must not use the purgatory, and their `Drop` must not panic. A look-up takes any borrowed form
 /// of a key, such as a `&str` for a `String`.
 ///
-/// Keys lie in shards: at least 8 for each hardware thread, and at most 4096. A shard's table is
+/// Keys lie in shards: at least 16 for each hardware thread, and at most 4096. A shard's table is
 /// rebuilt under the shard's lock when its keys have doubled or have become few, in time
 /// proportional to them. The documented times are averages: a call that triggers a rebuild takes
 /// longer.
@@ -101,7 +105,7 @@ where
         K: Send,
     {
         Purgatory {
-            registered: Registered::new(timer.closures(), OperationSource::new),
+            registered: Registered::new(timer.closures(), SHARDS, OperationSource::new),
             hasher,
         }
     }

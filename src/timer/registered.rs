@@ -57,9 +57,11 @@ impl<S> UnwindSafe for Registered<S> {}
 impl<S> RefUnwindSafe for Registered<S> {}
 
 impl<S: Source + 'static> Registered<S> {
-    /// Registers the source that `make` creates from its shards and the place where it hands over.
+    /// Registers the source that `make` creates from its shards, so many for `each` hardware
+    /// thread, and the place where it hands over.
     pub(crate) fn new<T: Send + 'static, X: Extra + Send + 'static>(
         timer: Timer,
+        each: usize,
         make: impl FnOnce(Shards<T, X>, Closures) -> Arc<S>,
     ) -> Arc<Self> {
         let Engine {
@@ -72,7 +74,7 @@ impl<S: Source + 'static> Registered<S> {
         let count = if is_single {
             1
         } else {
-            shards_for(parallelism())
+            shards_for(parallelism(), each)
         };
         let (number, source) = sources.register(|number| {
             let shards = Shards::new(context, number, count, WHEEL_SIZE);

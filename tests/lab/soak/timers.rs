@@ -232,9 +232,9 @@ pub(crate) fn timer() -> Timer {
 }
 
 /// Returns the memory that a keyed timer, or a purgatory, keeps: a chunk of 8 KiB of each slab of
-/// each shard, of which there are 8 for each core.
+/// each shard, of which there are at most 16 for each core.
 pub(crate) fn spare() -> usize {
-    SPARE + 8 * cores() * (128 << 10)
+    SPARE + 16 * cores() * (128 << 10)
 }
 
 fn cores() -> usize {
