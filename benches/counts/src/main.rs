@@ -7,7 +7,7 @@ mod works;
 
 // The works are the peers' benchmark's own.
 #[path = "../../peers/src/keyed.rs"]
-#[expect(dead_code, reason = "K_touch is not counted")]
+#[expect(dead_code, reason = "one thread is counted, and no K_touch")]
 mod keyed;
 #[path = "../../peers/src/operations.rs"]
 #[expect(dead_code, reason = "P1 is counted on another clock")]

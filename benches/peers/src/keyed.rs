@@ -137,6 +137,40 @@ async fn churn_alone<K: Keyed>(keys: u64, steps: u64) -> f64 {
     step
 }
 
+/// Takes so many of those steps from each of so many threads. Each thread cancels keys that another
+/// one has added. Returns nanoseconds per step and thread.
+pub fn churn_shared<K: Keyed + Clone>(threads: usize, steps: u64) -> f64 {
+    let runner = K::Runner::new(threads);
+    let keyed = runner.run(vec![filled::<K>(KEYS)]).remove(0);
+    let barrier = Arc::new(Barrier::new(threads));
+    let all = plan(&keyed, KEYS, threads as u64 * steps);
+    let churn = |thread| {
+        let own = all.iter().copied().skip(thread).step_by(threads);
+        churn_one(keyed.clone(), own.collect(), Arc::clone(&barrier))
+    };
+    let each = runner.run((0..threads).map(churn).collect());
+    each.iter().sum::<f64>() / threads as f64
+}
+
+async fn churn_one<K: Keyed>(mut keyed: K, all: Vec<Step<K>>, barrier: Arc<Barrier>) -> f64 {
+    let mut done = 0;
+    barrier.wait();
+    let started = Instant::now();
+    for batch in all.chunks(BATCH) {
+        for &(oldest, touched, deadline, later) in batch {
+            let new = KEYS + (oldest ^ 1);
+            done += usize::from(keyed.schedule(new, deadline, task_of(new)));
+            done += usize::from(keyed.touch(touched, later));
+            done += usize::from(keyed.cancel(oldest).is_some());
+        }
+        keyed.rest().await;
+    }
+    let step = nanos_per(started, all.len() as u64);
+    // A few keys are not there yet if the other thread has fallen behind.
+    assert!(done > 2 * all.len(), "most keys were there");
+    step
+}
+
 /// Moves `moves` of 100 k keys, at random, to later deadlines. Returns nanoseconds per move.
 pub fn touch<K: Keyed>(moves: u64) -> f64 {
     touch_each::<K>(1, moves, |keyed| vec![keyed])

@@ -178,6 +178,11 @@ impl Bench {
             return;
         }
         for threads in crate::thread_counts().skip(1) {
+            let work = format!("K1_{threads}");
+            if self.wants(&work) {
+                let step = keyed::churn_shared::<K>(threads as usize, self.count());
+                self.ns(&work, who, step);
+            }
             let work = format!("K_touch_{threads}");
             if self.wants(&work) {
                 let touch = keyed::touch_shared::<K>(threads as usize, self.count());
