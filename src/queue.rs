@@ -3,10 +3,10 @@
 use crate::engine::alarm::Alarm;
 use crate::engine::clock::{Clock, When};
 use crate::table::{KeyTable, spread};
-use crate::wheel::tick::Nanos;
 use crate::wheel::{LocalTimer, Popped, TimerKey};
 use hashbrown::HashTable;
 use std::borrow::Borrow;
+use std::cmp::Reverse;
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -16,8 +16,11 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Nanoseconds of a tick.
-const TICK_NS: u64 = 1_000_000;
+/// Nanoseconds of a tick, which is a millisecond.
+const TICK_NS: u32 = 1_000_000;
+
+/// The tick in which a queue is made: in the middle, because deadlines before it have ticks too.
+const ORIGIN: u64 = 1 << 63;
 
 /// Slots of each wheel: few, because a program may have a queue for each connection.
 const WHEEL_SIZE: usize = 64;
@@ -73,10 +76,11 @@ const WHEEL_SIZE: usize = 64;
 /// Inserting, removing and moving take constant time on average. The index is rebuilt when the keys
 /// have doubled, or have become few. Expiring a value takes constant time, plus one move for each
 /// wheel level that the value lay above the finest. A queue takes 568 bytes, and with its first key
-/// 4 to 9 KB: the farther the deadline, the more.
+/// 4 to 9 KB: the farther the deadline, the more. A thousand or more keys of 8 bytes, with values of
+/// 8, take 70 to 100 bytes each.
 pub struct KeyedQueue<K, V, S = RandomState> {
     clock: Clock,
-    /// When tick 0 began.
+    /// When the tick [`ORIGIN`] began.
     origin: Instant,
     timer: LocalTimer<Queued<K, V>>,
     /// Where the keys are in the timer.
@@ -90,13 +94,75 @@ pub struct KeyedQueue<K, V, S = RandomState> {
     waker: Option<Waker>,
 }
 
-/// An entry of the timer, whose deadlines are ticks.
+/// An entry of the timer, which keeps the tick of its deadline.
 struct Queued<K, V> {
     key: K,
     value: V,
-    /// `None` is never.
-    deadline: Option<Instant>,
+    /// The rest of its deadline.
+    ahead_ns: Reverse<u32>,
     hash: u32,
+}
+
+/// A deadline in two parts, in the order of time: an `Instant` beside the timer's tick would cost
+/// 16 bytes a key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Deadline {
+    /// Rounded up. Lasts for 292 million years to both sides of the origin.
+    tick: u64,
+    /// By how many nanoseconds the deadline is before its tick.
+    ahead_ns: Reverse<u32>,
+}
+
+impl Deadline {
+    /// A tick that [`LocalTimer`] takes, and the queue does not reach.
+    const NEVER: Self = Deadline::at_tick(u64::MAX - 1);
+
+    const fn at_tick(tick: u64) -> Self {
+        Deadline {
+            tick,
+            ahead_ns: Reverse(0),
+        }
+    }
+
+    #[inline]
+    fn of(deadline: Option<Instant>, origin: Instant) -> Self {
+        let Some(deadline) = deadline else {
+            return Deadline::NEVER;
+        };
+        let Some(after) = deadline.checked_duration_since(origin) else {
+            let before = origin.saturating_duration_since(deadline);
+            return Deadline {
+                tick: ORIGIN.saturating_sub(millis(before)),
+                ahead_ns: Reverse(before.subsec_nanos() % TICK_NS),
+            };
+        };
+        let ahead_ns = (TICK_NS - after.subsec_nanos() % TICK_NS) % TICK_NS;
+        let tick = millis(after).saturating_add(ORIGIN + u64::from(ahead_ns > 0));
+        let deadline = Deadline {
+            tick,
+            ahead_ns: Reverse(ahead_ns),
+        };
+        deadline.min(Deadline::NEVER)
+    }
+
+    /// Returns the time; `None` is never.
+    fn time(self, origin: Instant) -> Option<Instant> {
+        if self >= Deadline::NEVER {
+            return None;
+        }
+        let start = if self.tick < ORIGIN {
+            origin.checked_sub(Duration::from_millis(ORIGIN - self.tick))
+        } else {
+            origin.checked_add(Duration::from_millis(self.tick - ORIGIN))
+        };
+        start?.checked_sub(Duration::from_nanos(self.ahead_ns.0.into()))
+    }
+}
+
+#[inline]
+fn millis(duration: Duration) -> u64 {
+    let whole = duration.as_secs().saturating_mul(1_000);
+    whole.saturating_add(duration.subsec_millis().into())
 }
 
 /// A value that has expired and has left its [`KeyedQueue`].
@@ -165,7 +231,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         KeyedQueue {
             origin: clock.now(),
             clock,
-            timer: LocalTimer::starting_at(0, WHEEL_SIZE),
+            timer: LocalTimer::starting_at(ORIGIN, WHEEL_SIZE),
             index: KeyTable(HashTable::new()),
             hasher,
             sleep: Mutex::new(Box::pin(Alarm::new(sleep_until))),
@@ -212,7 +278,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
     where
         K: Borrow<Q>,
     {
-        self.move_if(key, when.into(), is_later)
+        self.move_if(key, when.into(), |former, new| new < former)
     }
 
     /// Extends a key's deadline; it never moves to an earlier one. Returns whether the key was
@@ -221,7 +287,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
     where
         K: Borrow<Q>,
     {
-        self.move_if(key, when.into(), |former, new| is_later(new, former))
+        self.move_if(key, when.into(), |former, new| new > former)
     }
 
     /// Returns whether a key is there.
@@ -254,7 +320,8 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
     where
         K: Borrow<Q>,
     {
-        self.timer.get(self.find(key)?)?.deadline
+        let at = self.find(key)?;
+        self.deadline_at(at)?.time(self.origin)
     }
 
     /// Returns the entry of a key, to look at it and change it with one look-up.
@@ -300,7 +367,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
         &mut self,
         key: &Q,
         when: When,
-        is_wanted: impl FnOnce(Option<Instant>, Option<Instant>) -> bool,
+        is_wanted: impl FnOnce(Deadline, Deadline) -> bool,
     ) -> bool
     where
         K: Borrow<Q>,
@@ -321,13 +388,15 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     /// Takes time proportional to the occupied slots, and to the keys in the first of them.
     #[must_use]
     pub fn peek(&self) -> Option<(&K, &V, Option<Instant>)> {
-        self.timer.peek().map(|(_, _, queued)| queued.see())
+        let (_, tick, queued) = self.timer.peek()?;
+        Some(self.see(tick, queued))
     }
 
     /// Returns all keys with their values and deadlines, in no particular order. A deadline of
     /// `None` is never.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V, Option<Instant>)> {
-        self.timer.iter().map(|(_, _, queued)| queued.see())
+        let all = self.timer.iter();
+        all.map(|(_, tick, queued)| self.see(tick, queued))
     }
 
     /// Returns how many keys there are, including those that are due.
@@ -371,10 +440,11 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         // Collected first, because the timer changes on the way.
         let all: Vec<_> = self.timer.iter().map(|(at, _, _)| at).collect();
         for at in all {
+            let deadline = self.deadline_at(at).and_then(|it| it.time(self.origin));
             let Some(queued) = self.timer.get_mut(at) else {
                 continue;
             };
-            if !wanted(&queued.key, &mut queued.value, queued.deadline) {
+            if !wanted(&queued.key, &mut queued.value, deadline) {
                 // Before the value is dropped, which may panic, nothing is left of it.
                 drop(self.take(at));
             }
@@ -394,17 +464,11 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         self.index = KeyTable(HashTable::new());
         let all = self.timer.drain();
         self.wake();
-        all.map(
-            |(
-                _,
-                Queued {
-                    key,
-                    value,
-                    deadline,
-                    ..
-                },
-            )| (key, value, deadline),
-        )
+        let origin = self.origin;
+        all.map(move |(tick, queued)| {
+            let deadline = queued.deadline(tick).time(origin);
+            (queued.key, queued.value, deadline)
+        })
     }
 
     /// Removes and returns the next expired key, in the order that the [type](Self) promises.
@@ -440,46 +504,47 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     /// Returns whether the first deadline has come. Otherwise the task sleeps until then.
     fn poll_sleep(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.sleeps_until = self.timer.next_expiration();
-        let start_of = |tick| self.origin.checked_add(Duration::from_millis(tick));
+        let start_of = |tick| Deadline::at_tick(tick).time(self.origin);
         let deadline = self.sleeps_until.and_then(start_of);
         let sleep = self.sleep.get_mut().unwrap_or_else(PoisonError::into_inner);
         sleep.as_mut().poll(deadline, &self.clock, context)
     }
 
     fn pop(&mut self) -> Option<Expired<K, V>> {
-        let now = Nanos::of(self.clock.now().saturating_duration_since(self.origin));
-        let Popped { key: at, task, .. } = self.timer.pop(now.0 / TICK_NS)?;
-        let Queued {
+        let age = self.clock.now().saturating_duration_since(self.origin);
+        let now = millis(age).saturating_add(ORIGIN);
+        let Popped {
             key,
-            value,
             deadline,
-            hash,
-        } = task;
-        self.index.remove(hash, |other| *other == at);
+            task,
+        } = self.timer.pop(now.min(Deadline::NEVER.tick - 1))?;
+        self.index.remove(task.hash, |other| *other == key);
         Some(Expired {
-            key,
-            value,
-            deadline: deadline?,
+            deadline: task.deadline(deadline).time(self.origin)?,
+            key: task.key,
+            value: task.value,
         })
     }
 
-    #[inline]
-    fn tick_of(&self, deadline: Option<Instant>) -> u64 {
-        let after = |at: Instant| Nanos::of(at.saturating_duration_since(self.origin));
-        deadline.map_or(u64::MAX, |at| after(at).0.div_ceil(TICK_NS))
+    fn deadline_at(&self, at: TimerKey) -> Option<Deadline> {
+        let tick = self.timer.deadline(at)?;
+        Some(self.timer.get(at)?.deadline(tick))
+    }
+
+    fn see<'a>(&self, tick: u64, queued: &'a Queued<K, V>) -> (&'a K, &'a V, Option<Instant>) {
+        let deadline = queued.deadline(tick).time(self.origin);
+        (&queued.key, &queued.value, deadline)
     }
 
     fn add(&mut self, hash: u32, key: K, when: When, value: V) {
-        let deadline = self.clock.deadline_of(when);
-        let at = self.timer.add(
-            self.tick_of(deadline),
-            Queued {
-                key,
-                value,
-                deadline,
-                hash,
-            },
-        );
+        let deadline = Deadline::of(self.clock.deadline_of(when), self.origin);
+        let queued = Queued {
+            key,
+            value,
+            ahead_ns: deadline.ahead_ns,
+            hash,
+        };
+        let at = self.timer.add(deadline.tick, queued);
         self.index.insert(hash, at);
         self.wake_if_earlier();
     }
@@ -489,18 +554,20 @@ impl<K, V, S> KeyedQueue<K, V, S> {
         &mut self,
         at: TimerKey,
         when: When,
-        is_wanted: impl FnOnce(Option<Instant>, Option<Instant>) -> bool,
+        is_wanted: impl FnOnce(Deadline, Deadline) -> bool,
     ) {
-        let deadline = self.clock.deadline_of(when);
-        let tick = self.tick_of(deadline);
-        let Some(queued) = self.timer.get_mut(at) else {
+        let deadline = Deadline::of(self.clock.deadline_of(when), self.origin);
+        let Some(former) = self.deadline_at(at) else {
             return;
         };
-        if is_wanted(queued.deadline, deadline) {
-            queued.deadline = deadline;
-            self.timer.reschedule(at, tick);
-            self.wake_if_earlier();
+        if !is_wanted(former, deadline) {
+            return;
         }
+        if let Some(queued) = self.timer.get_mut(at) {
+            queued.ahead_ns = deadline.ahead_ns;
+        }
+        self.timer.reschedule(at, deadline.tick);
+        self.wake_if_earlier();
     }
 
     fn take(&mut self, at: TimerKey) -> Option<Queued<K, V>> {
@@ -534,17 +601,15 @@ impl<K, V, S> KeyedQueue<K, V, S> {
     }
 }
 
-/// `None` is never.
-fn is_later(deadline: Option<Instant>, other: Option<Instant>) -> bool {
-    other.is_some_and(|other| deadline.is_none_or(|deadline| deadline > other))
-}
-
 /// Nothing is pinned but the sleep, which has its own box.
 impl<K, V, S> Unpin for KeyedQueue<K, V, S> {}
 
 impl<K, V> Queued<K, V> {
-    fn see(&self) -> (&K, &V, Option<Instant>) {
-        (&self.key, &self.value, self.deadline)
+    fn deadline(&self, tick: u64) -> Deadline {
+        Deadline {
+            tick,
+            ahead_ns: self.ahead_ns,
+        }
     }
 }
 
@@ -598,7 +663,8 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
     /// Returns the deadline; `None` if the key never expires.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.queued().deadline
+        let deadline = self.queue.deadline_at(self.at);
+        deadline.and_then(|it| it.time(self.queue.origin))
     }
 
     /// Replaces the value, and returns the former one. The deadline stays.
@@ -608,13 +674,14 @@ impl<K, V, S> OccupiedEntry<'_, K, V, S> {
 
     /// Extends the deadline; it never moves to an earlier one.
     pub fn touch(&mut self, when: impl Into<When>) {
-        let is_wanted = |former, new| is_later(new, former);
+        let is_wanted = |former, new| new > former;
         self.queue.move_to(self.at, when.into(), is_wanted);
     }
 
     /// Brings the deadline forward; it never moves to a later one.
     pub fn hasten(&mut self, when: impl Into<When>) {
-        self.queue.move_to(self.at, when.into(), is_later);
+        let is_wanted = |former, new| new < former;
+        self.queue.move_to(self.at, when.into(), is_wanted);
     }
 
     /// Moves the deadline, earlier or later.

@@ -122,6 +122,80 @@ fn nothing_expires_before_its_deadline_and_all_in_the_order_of_their_ticks() {
     );
 }
 
+/// Also one that was before the queue, or that is more than 584 years away.
+#[test]
+fn a_deadline_comes_back_exactly_as_it_was_given() {
+    let clock = ManualClock::new();
+    clock.advance(HOUR);
+    let mut fixture = Fixture::with_sleeps(clock, |_| std::future::pending::<()>());
+    let start = fixture.clock.now();
+    let nanos = [
+        0,
+        1,
+        999_999,
+        1_000_000,
+        1_000_001,
+        999_999_999,
+        1_000_000_000,
+    ];
+    let offsets = nanos.map(Duration::from_nanos);
+    let early = offsets
+        .iter()
+        .filter_map(|offset| start.checked_sub(*offset));
+    let late = offsets.iter().map(|offset| start + *offset);
+    let far = start.checked_add(Duration::from_secs(1 << 40));
+    let all: Vec<Instant> = early.chain(late).chain(far).collect();
+    for (key, deadline) in all.iter().enumerate() {
+        fixture.queue.insert(key, *deadline, *deadline);
+        assert_eq!(fixture.queue.deadline(&key), Some(*deadline));
+    }
+    assert!(
+        fixture
+            .queue
+            .iter()
+            .all(|(_, given, at)| at == Some(*given))
+    );
+    fixture.queue.retain(|_, given, at| at == Some(*given));
+    fixture.clock.advance(HOUR);
+    let mut expired = 0;
+    while let Poll::Ready(Some(Expired {
+        value, deadline, ..
+    })) = fixture.poll()
+    {
+        assert_eq!(deadline, value);
+        expired += 1;
+    }
+    assert_eq!(expired, all.len() - usize::from(far.is_some()));
+    assert!(
+        fixture
+            .queue
+            .drain()
+            .all(|(_, given, at)| at == Some(given))
+    );
+}
+
+/// Whatever their ticks: a touch by a nanosecond counts.
+#[test]
+fn deadlines_of_one_tick_are_told_apart() {
+    let mut fixture = Fixture::new();
+    let start = fixture.clock.now() + MS;
+    let at = |nanos| start + Duration::from_nanos(nanos);
+    fixture.queue.insert(1, at(500), ());
+    for (deadline, hastened, touched) in [
+        (at(501), at(500), at(501)),
+        (at(499), at(499), at(500)),
+        (at(0), at(0), at(500)),
+        (at(1_000_001), at(500), at(1_000_001)),
+    ] {
+        fixture.queue.reschedule(&1, at(500));
+        fixture.queue.hasten(&1, deadline);
+        assert_eq!(fixture.queue.deadline(&1), Some(hastened));
+        fixture.queue.reschedule(&1, at(500));
+        fixture.queue.touch(&1, deadline);
+        assert_eq!(fixture.queue.deadline(&1), Some(touched));
+    }
+}
+
 /// `peek` names it first, although keys of later ticks come before it.
 #[test]
 fn a_key_that_is_inserted_too_late_comes_before_those_of_the_next_tick() {
