@@ -137,6 +137,12 @@ impl<V, const N: usize> Slab<V, N> {
         self.len as usize
     }
 
+    /// Returns whether most of the places that take memory are vacant, in more than two chunks.
+    pub(crate) fn is_sparse(&self) -> bool {
+        let bare = self.lists.as_ref().map_or(0, |lists| lists.bare.len());
+        (self.chunks.len() - bare) * N > 2 * self.len() + 2 * N
+    }
+
     /// Puts `value` and its `tag` into a vacant place; allocates a chunk if there is none. Always
     /// inlined: the call made up a third of it.
     #[inline(always)]

@@ -38,9 +38,6 @@ pub(crate) mod flush;
 /// The number of entries that one flush moves. Bounds how long others wait for the lock.
 pub(crate) const BATCH: usize = 128;
 
-/// Stale references that are never worth a sweep.
-const STALE_ALLOWED: usize = 256;
-
 pub(crate) type Entries<T> = Slab<Entry<T>>;
 
 /// A single-threaded timer; see the [module](self).
@@ -82,7 +79,7 @@ pub(crate) struct TimingWheel<T> {
     taken: Bucket,
     /// The tick whose bucket was taken out last, and the turn that did.
     taken_at: TakenAt,
-    blocks: Blocks,
+    pub(super) blocks: Blocks,
     pub(super) entries: Entries<T>,
     /// In all buckets.
     references: usize,
@@ -138,7 +135,7 @@ impl<T> TimingWheel<T> {
             filings: 0,
             expirations: Expirations::default(),
             scratch: Vec::new(),
-            sweep: Sweep::default(),
+            sweep: Sweep::CHEAP,
             counters: Counters::default(),
             has_armed: false,
         }
@@ -468,13 +465,14 @@ impl<T> TimingWheel<T> {
             .is_none_or(|front| !is_live(entries, &front))
     }
 
-    /// Sweeps a few stale references if there are many. Called wherever one is left behind, so
+    /// Sweeps a few stale references if there are many, or their blocks are spread over much memory.
+    /// Called wherever one is left behind, so
     /// stale references never far outnumber live ones; and by each flush, because entries that
     /// expire leave the stale ones behind.
     #[inline]
     fn sweep_if_stale(&mut self) {
         // mutants(>=): from which number on it sweeps.
-        if self.references > 2 * self.len() + STALE_ALLOWED {
+        if self.references as isize > 2 * self.len() as isize + self.sweep.allowed {
             self.sweep();
         }
     }
