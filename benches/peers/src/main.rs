@@ -14,8 +14,8 @@ mod work;
 
 use clap::Parser;
 use contenders::{
-    BTree, DrivenQueue, HashWheel, Heap, LazyHeap, Local, Nexus, OrderedMap, Queue, Tickwheel,
-    TokioDelayQueue,
+    BTree, DrivenQueue, HashWheel, Heap, LazyHeap, Local, Nexus, OrderedMap, Queue, SlabList,
+    Tickwheel, TokioDelayQueue,
 };
 use std::error::Error;
 use std::mem;
@@ -131,6 +131,7 @@ impl Bench {
         self.single::<TokioDelayQueue>("DelayQueue");
         self.single::<HashWheel>("hash wheel");
         self.single::<Queue>("timer-queue");
+        self.single::<SlabList>("slab list");
         self.single::<Nexus>("nexus-timer");
         self.single::<LazyHeap>("lazy heap");
         self.single::<BTree>("btree");
@@ -168,6 +169,8 @@ impl Bench {
         for (work, outstanding, at_random) in [
             ("W2_100k", M / 10, false),
             ("W2_1M", M, false),
+            ("W2r_1k", 1_000, true),
+            ("W2r_10k", 10_000, true),
             ("W2r_100k", M / 10, true),
             ("W2r_1M", M, true),
         ] {

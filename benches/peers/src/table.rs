@@ -48,6 +48,7 @@ fn columns(work: &str) -> &'static [&'static str] {
             "DelayQueue",
             "hash wheel",
             "timer-queue",
+            "slab list",
             "nexus-timer",
             "lazy heap",
             "btree",

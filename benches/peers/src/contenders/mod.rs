@@ -5,6 +5,7 @@ mod keys;
 #[cfg(feature = "queue")]
 mod queue;
 mod services;
+mod slab_list;
 mod sleepers;
 mod tickwheel;
 
@@ -13,6 +14,7 @@ pub use keys::{KeyedTimer, QueueAndMap, SleepingTasks};
 #[cfg(feature = "queue")]
 pub use queue::{KeyedQueue, OnSystemClock};
 pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};
+pub use slab_list::SlabList;
 pub use sleepers::{Compio, FuturesTimer, Pingora, TokioSleep};
 pub use tickwheel::Tickwheel;
 
