@@ -465,7 +465,7 @@ impl<T> TimingWheel<T> {
             .is_none_or(|front| !is_live(entries, &front))
     }
 
-    /// Sweeps a few stale references if there are many, or if the blocks of all are spread over much
+    /// Sweeps a few stale references if there are many, or if their blocks are spread over much
     /// memory. Called wherever one is left behind, so stale references never far outnumber live
     /// ones; and by each flush, because entries that expire leave the stale ones behind.
     #[inline]
