@@ -464,9 +464,9 @@ BEGIN
 END $$;
 
 -- Looks for what no claim has met: the first free row that is due from `dues` on, the oldest claim
--- of tokens from `claims` on, and whether one of those has run out. `running`: all transactions before
--- that number had ended before this looked. `number`: one that was taken after `now`, unless none
--- above `above` has ended.
+-- of tokens from `claims` on, and whether one of those has run out. `running`: all transactions
+-- before that number had ended before this looked. `number`: one that was taken after `now`, unless
+-- none above `above` has ended.
 CREATE FUNCTION tickwheel.look(namespace text, dues bigint, claims bigint, above bigint)
 RETURNS TABLE (
     now bigint, due bigint, id bigint, oldest bigint, has_ended boolean, running bigint,

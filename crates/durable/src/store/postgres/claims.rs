@@ -99,7 +99,8 @@ pub(super) async fn renew(
     Ok(changed(&rows, renewals.len(), |row| row.get(3)))
 }
 
-/// Ends claims. With `waits` this waits for who has a row locked, as a part of a user's transaction.
+/// Ends claims. With `waits` this waits for who has a row locked, as a part of a user's
+/// transaction.
 async fn end(
     at: &impl Ask,
     space: &str,

@@ -93,7 +93,8 @@ impl DurableBuilder<PostgresServer> {
         self
     }
 
-    /// Refuses to start if the tables are missing or of another version: nothing is made or changed.
+    /// Refuses to start if the tables are missing or of another version: nothing is made or
+    /// changed.
     pub fn existing_tables(mut self) -> Self {
         self.store.migrates = false;
         self
