@@ -62,12 +62,13 @@ pub(crate) async fn idle(far: u64, seconds: u64) -> Answer<()> {
 /// How long a tick of `/proc/PID/stat` is: the same on all of Linux's usual machines.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the time of the processor that a server has used, given its first process: by the
-/// processes that are there and those that have ended.
+/// Returns the time of the processor that a server has used, given its first process: in nanoseconds
+/// of the processes that are there, and in ticks of those that have ended.
 fn processor(parent: u64) -> Answer<Duration> {
-    let mut ticks = 0;
+    let mut used = Duration::ZERO;
     for process in fs::read_dir("/proc")? {
-        let stat = fs::read_to_string(process?.path().join("stat")).unwrap_or_default();
+        let process = process?.path();
+        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
         // After the name, which is in parentheses and may be anything.
         let Some((before, after)) = stat.rsplit_once(") ") else {
             continue;
@@ -75,11 +76,18 @@ fn processor(parent: u64) -> Answer<Duration> {
         let fields = after.split(' ').map(|field| field.parse().unwrap_or(0));
         let fields: Vec<u64> = fields.collect();
         let is_server = before.starts_with(&format!("{parent} "));
-        // State, parent; from the eleventh on user, system, children's user, children's system.
-        if is_server || fields.get(1) == Some(&parent) {
-            let own = if is_server { 4 } else { 2 };
-            ticks += fields.iter().skip(11).take(own).sum::<u64>();
+        // State, parent.
+        if !is_server && fields.get(1) != Some(&parent) {
+            continue;
+        }
+        let own = fs::read_to_string(process.join("schedstat")).unwrap_or_default();
+        let own = own.split(' ').next().and_then(|own| own.parse().ok());
+        used += Duration::from_nanos(own.unwrap_or_default());
+        if is_server {
+            // Of children that have ended, user and system.
+            let ticks: u64 = fields.iter().skip(13).take(2).sum();
+            used += TICK * u32::try_from(ticks)?;
         }
     }
-    Ok(TICK * u32::try_from(ticks)?)
+    Ok(used)
 }

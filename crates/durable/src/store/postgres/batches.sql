@@ -40,6 +40,7 @@ DECLARE
     expires bigint;
     ended bigint := 0;
     more boolean;
+    all_until bigint;
     held_due bigint;
     held_id bigint;
     last tickwheel.timer;
@@ -61,15 +62,22 @@ BEGIN
     IF EXISTS (SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now) THEN
         -- One that ends or is shortened meanwhile waits for this claim, and lets go what it puts
         -- off: nothing else would.
-        PERFORM FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now FOR SHARE;
+        PERFORM FROM unnest(ARRAY[''] || ARRAY(
+                SELECT DISTINCT 't' || t.tag FROM tickwheel.timer t
+                WHERE t.ctid = ANY (tids) AND t.tag IS NOT NULL)) AS s(scope)
+            CROSS JOIN LATERAL (
+                SELECT FROM tickwheel.pause p
+                WHERE p.space = namespace AND p.scope = s.scope AND p.until > now FOR SHARE) p;
+        SELECT p.until INTO all_until FROM tickwheel.pause p
+            WHERE p.space = namespace AND p.scope = '' AND p.until > now;
         WITH held AS (
             UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
-                planned = coalesce(t.planned, t.due), due = (
-                    SELECT max(p.until) FROM tickwheel.pause p WHERE p.space = namespace
-                    AND p.scope = ANY (ARRAY['', 't' || t.tag]) AND p.until > now)
-            WHERE t.ctid = ANY (tids) AND EXISTS (
-                SELECT FROM tickwheel.pause p WHERE p.space = namespace
-                AND p.scope = ANY (ARRAY['', 't' || t.tag]) AND p.until > now)
+                planned = coalesce(t.planned, t.due), due = greatest(all_until, (
+                    SELECT p.until FROM tickwheel.pause p
+                    WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
+            WHERE t.ctid = ANY (tids) AND (all_until IS NOT NULL OR (
+                SELECT true FROM tickwheel.pause p
+                WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
             RETURNING t.due, t.id)
         SELECT h.due, h.id INTO held_due, held_id FROM held h ORDER BY h.due, h.id LIMIT 1;
     END IF;
@@ -341,23 +349,25 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now bigint;
-    locked bigint[];
+    locked bigint[] := '{}';
 BEGIN
     PERFORM pg_current_xact_id();
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), coalesce(array_agg(f.id) FILTER (WHERE f.id IS NOT NULL), '{}')
-        INTO now, locked
-        FROM c LEFT JOIN LATERAL (
-            SELECT i.id FROM unnest(names, ids) AS i(name, id)
-            CROSS JOIN LATERAL (
-                SELECT FROM tickwheel.timer t
-                WHERE t.space = namespace AND t.name = i.name LIMIT 1) f
-            LEFT JOIN LATERAL (
-                SELECT t.name FROM tickwheel.timer t
-                WHERE t.space = namespace AND t.name = i.name
-                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true
-            WHERE patience IS NOT NULL AND starts_with(i.name, 'k') AND t.name IS NULL) f ON true;
-    IF patience IS NOT NULL THEN
+    IF patience IS NULL THEN
+        now := tickwheel.clock();
+    ELSE
+        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+        SELECT min(c.now), coalesce(array_agg(f.id) FILTER (WHERE f.id IS NOT NULL), '{}')
+            INTO now, locked
+            FROM c LEFT JOIN LATERAL (
+                SELECT i.id FROM unnest(names, ids) AS i(name, id)
+                CROSS JOIN LATERAL (
+                    SELECT FROM tickwheel.timer t
+                    WHERE t.space = namespace AND t.name = i.name LIMIT 1) f
+                LEFT JOIN LATERAL (
+                    SELECT t.name FROM tickwheel.timer t
+                    WHERE t.space = namespace AND t.name = i.name
+                    LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true
+                WHERE starts_with(i.name, 'k') AND t.name IS NULL) f ON true;
         PERFORM set_config('lock_timeout', patience, true);
     END IF;
     RETURN QUERY SELECT 0, now, NULL::bigint, 0::bigint;
