@@ -276,15 +276,12 @@ impl Naive {
         self.log.push((What::Returned, 0));
     }
 
-    /// Returns between which ticks an operation expires, if its deadline has passed. One that was
-    /// extended expires as soon as that is seen.
-    pub(crate) fn due(&self, id: usize) -> Option<(u64, u64)> {
+    /// Returns between which ticks an operation expires in a turn at `at`, if its deadline has
+    /// passed then. One that was extended expires as soon as that is seen.
+    pub(crate) fn due(&self, id: usize, at: u64) -> Option<(u64, u64)> {
         let operation = &self.operations[id];
-        let (tick, is_due) = (
-            operation.deadline.div_ceil(2),
-            operation.deadline <= self.now,
-        );
-        let from = operation.added.unwrap_or(tick).min(self.now / 2);
+        let (tick, is_due) = (operation.deadline.div_ceil(2), operation.deadline <= at);
+        let from = operation.added.unwrap_or(tick).min(at / 2);
         (self.waits(id) && is_due).then_some((from, tick))
     }
 
