@@ -3,6 +3,7 @@
 mod calls;
 mod fires;
 mod kill;
+mod lasts;
 mod rests;
 #[path = "../../../../durable/tests/common/server.rs"]
 mod server;
@@ -49,6 +50,9 @@ struct Options {
     /// long.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// How many timers fire a second in the long run, which is sixty times as long.
+    #[arg(long, default_value_t = 2_000)]
+    rate: u64,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -81,6 +85,8 @@ enum Figure {
     Held,
     /// Transactions that schedule, of 16 clients.
     Clients,
+    /// In the long run, also while a snapshot is held. Only if it is named.
+    Lasts,
 }
 
 type Answer<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -99,7 +105,8 @@ async fn main() -> Answer<()> {
     println!("Load of the machine before: {}", busy.trim());
     println!("| what | figure |\n|---|---:|");
     for figure in Figure::value_variants() {
-        if options.only.is_empty() || options.only.contains(figure) {
+        let is_asked = options.only.is_empty() && *figure != Figure::Lasts;
+        if is_asked || options.only.contains(figure) {
             measure(*figure, &options).await?;
         }
     }
@@ -117,6 +124,7 @@ async fn measure(figure: Figure, options: &Options) -> Answer<()> {
         Figure::Idle => rests::idle(options.far, 6 * options.seconds).await,
         Figure::Held => fires::held(options.held).await,
         Figure::Clients => calls::clients(Duration::from_secs(options.seconds)).await,
+        Figure::Lasts => lasts::lasts(options.rate, 60 * options.seconds).await,
     }
 }
 

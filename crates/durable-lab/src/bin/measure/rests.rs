@@ -62,8 +62,8 @@ pub(crate) async fn idle(far: u64, seconds: u64) -> Answer<()> {
 /// How long a tick of `/proc/PID/stat` is: the same on all of Linux's usual machines.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Returns the time of the processor that a server has used, given its first process: in nanoseconds
-/// of the processes that are there, and in ticks of those that have ended.
+/// Returns the time of the processor that a server has used, given its first process: in
+/// nanoseconds of the processes that are there, and in ticks of those that have ended.
 fn processor(parent: u64) -> Answer<Duration> {
     let mut used = Duration::ZERO;
     for process in fs::read_dir("/proc")? {

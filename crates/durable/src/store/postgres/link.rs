@@ -119,7 +119,8 @@ impl Connector {
         plain
             .keepalives_idle(KEPT_ALIVE)
             .keepalives_interval(KEPT_ALIVE / 2)
-            .keepalives_retries(3);
+            .keepalives_retries(3)
+            .tcp_user_timeout(KEPT_ALIVE * 2);
         let options = plain.get_options().unwrap_or_default();
         let options = format!("{options} {}", settings(lease));
         let mut config = plain.clone();
