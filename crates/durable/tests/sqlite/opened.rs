@@ -156,7 +156,7 @@ async fn other_versions_and_damaged_files_are_refused() {
     drop(file);
     let refused = open(&earlier).await.unwrap_err();
     assert!(
-        matches!(refused, Error::UnknownSchema { found: 6, known: 7 }),
+        matches!(refused, Error::UnknownSchema { found: 6, known: 8 }),
         "{refused}"
     );
     let mut bytes = fs::read(&damaged).unwrap();

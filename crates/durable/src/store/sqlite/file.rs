@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The version of the tables. Earlier ones are of another layout, in which no release has written.
-const VERSION: i32 = 7;
+const VERSION: i32 = 8;
 
 /// Keeps a file to one node, for as long as it lives.
 pub(super) struct Guard {
@@ -162,7 +162,7 @@ fn prepare(file: &Connection) -> rusqlite::Result<()> {
     file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // Each commit is on the disk before it is answered.
     file.pragma_update(None, "synchronous", "FULL")?;
-    // In KiB: claims go by time and rows lie by name, so that many pages are in turn.
+    // In KiB: timers go by time and their names lie in order, so that many pages are in turn.
     file.pragma_update(None, "cache_size", -16_384)?;
     file.set_prepared_statement_cache_capacity(64);
     file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")

@@ -46,30 +46,26 @@ impl FromSql for Name {
 macro_rules! rows {
     ($which:literal) => {
         concat!(
-            "SELECT name, due, id, claim, until, attempts, crashes, cancelled, tag, planned, \
-            expires, waits_until, held_from, next, next_id, died, former, payload, reason \
-            FROM timer ",
+            "SELECT dead, due, id, name, claim, until, attempts, crashes, cancelled, tag, planned, \
+            expires, waits_until, held_from, next, next_id, former, payload, reason FROM timer ",
             $which
         )
     };
 }
 
 // Each names its index: what the planner takes depends on what it was told of the table.
-const FREE: &str = rows!(
-    "INDEXED BY timer_due WHERE claim <= 0 AND died IS NULL AND (due, id) >= (?1, ?2) \
-    ORDER BY due, id"
-);
+const FREE: &str =
+    rows!("WHERE dead = 0 AND (due, id) >= (?1, ?2) AND claim <= 0 ORDER BY due, id");
 const CLAIMED: &str = rows!("INDEXED BY timer_until WHERE claim > 0");
-const DEAD: &str = rows!(
-    "INDEXED BY timer_died WHERE died IS NOT NULL AND (died, id) >= (?1, ?2) ORDER BY died, id"
-);
+const DEAD: &str = rows!("WHERE dead = 1 AND (due, id) >= (?1, ?2) ORDER BY due, id");
 const TAGGED: &str =
-    rows!("INDEXED BY timer_tag WHERE tag = ?1 AND died IS NULL AND name > ?2 ORDER BY name");
+    rows!("INDEXED BY timer_tag WHERE tag = ?1 AND NOT dead AND name > ?2 ORDER BY name");
 const HELD: &str =
     rows!("INDEXED BY timer_held WHERE held_from IS NOT NULL AND name > ?1 ORDER BY name");
 /// Of dead timers: their names begin with `d`, and no others do.
-const NAMED: &str = rows!("WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
-const ONE: &str = rows!("WHERE name = ?1");
+const NAMED: &str =
+    rows!("INDEXED BY timer_name WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
+const ONE: &str = rows!("INDEXED BY timer_name WHERE name = ?1");
 const FEWEST: &str = "SELECT min(crashes) FROM timer INDEXED BY timer_until
     WHERE claim > 0 AND until <= ?1 AND crashes <= ?2";
 const LEFT: &str = "SELECT name FROM timer INDEXED BY timer_until
@@ -78,12 +74,13 @@ pub(super) const PAUSED: &str =
     "SELECT max(until) FROM pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
 const PUT: &str = "INSERT INTO timer VALUES
     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
-    ON CONFLICT (name) DO UPDATE SET due = ?2, id = ?3, claim = ?4, until = ?5, attempts = ?6,
-        crashes = ?7, cancelled = ?8, tag = ?9, planned = ?10, expires = ?11, waits_until = ?12,
-        held_from = ?13, next = ?14, next_id = ?15, died = ?16, former = ?17, payload = ?18,
+    ON CONFLICT (name) DO UPDATE SET dead = ?1, due = ?2, id = ?3, claim = ?5, until = ?6,
+        attempts = ?7, crashes = ?8, cancelled = ?9, tag = ?10, planned = ?11, expires = ?12,
+        waits_until = ?13, held_from = ?14, next = ?15, next_id = ?16, former = ?17, payload = ?18,
         reason = ?19";
-const CLAIM: &str = "UPDATE timer SET claim = ?2, until = ?3, attempts = ?4, crashes = ?5,
-    cancelled = ?6, waits_until = NULL WHERE name = ?1";
+const CLAIM: &str = "UPDATE timer INDEXED BY sqlite_autoindex_timer_1
+    SET claim = ?5, until = ?6, attempts = ?7, crashes = ?8, cancelled = ?9, waits_until = NULL
+    WHERE dead = ?1 AND due = ?2 AND id = ?3 AND name = ?4";
 
 impl<'a> Table<'a> {
     pub(super) fn new(file: &'a Connection) -> Self {
@@ -157,11 +154,12 @@ impl<'a> Table<'a> {
         self.execute(
             PUT,
             params![
-                name,
-                timer.due,
+                death.is_some(),
+                death.map_or(timer.due, |death| *death.0),
                 timer.id,
+                name,
                 claim,
-                ends,
+                ends.unwrap_or(&timer.due),
                 timer.attempts,
                 timer.crashes,
                 timer.marked,
@@ -172,7 +170,6 @@ impl<'a> Table<'a> {
                 timer.held_from,
                 next,
                 next_id,
-                death.map(|death| death.0),
                 death.map(|death| death.2),
                 payload,
                 death.map(|death| death.1),
@@ -195,28 +192,28 @@ impl<'a> Table<'a> {
 
 /// Reads a whole row.
 fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
-    let name = row.get(0)?;
-    let claim: i64 = row.get(3)?;
-    let expires: Option<i64> = row.get(10)?;
+    let name = row.get(3)?;
+    let claim: i64 = row.get(4)?;
+    let expires: Option<i64> = row.get(11)?;
     let mut timer = Timer {
         due: row.get(1)?,
         id: row.get(2)?,
-        attempts: row.get(5)?,
-        crashes: row.get(6)?,
-        marked: row.get(7)?,
-        tag: row.get(8)?,
-        planned: row.get(9)?,
+        attempts: row.get(6)?,
+        crashes: row.get(7)?,
+        marked: row.get(8)?,
+        tag: row.get(9)?,
+        planned: row.get(10)?,
         expires_after: expires.map(|micros| Duration::from_micros(micros.unsigned_abs())),
-        waits_until: row.get(11)?,
+        waits_until: row.get(12)?,
         // Written when the claim ends.
-        held_from: row.get::<_, Option<StoreTime>>(12)?.filter(|_| claim <= 0),
+        held_from: row.get::<_, Option<StoreTime>>(13)?.filter(|_| claim <= 0),
         payload: row.get(17)?,
     };
-    if let Some(died) = row.get(15)? {
+    if row.get(0)? {
         let row = Row::Dead {
             last: -claim,
+            died: timer.due,
             timer,
-            died,
             reason: row.get(18)?,
             former: row.get(16)?,
         };
@@ -226,7 +223,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
         let last = -claim;
         return Ok((name, Row::Free { last, timer }));
     }
-    let then = match (row.get(13)?, row.get(14)?) {
+    let then = match (row.get(14)?, row.get(15)?) {
         (_, None) => Then::Outcome,
         (None, Some::<i64>(_)) => Then::Nothing,
         (Some(due), Some(id)) => {
@@ -244,7 +241,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
     };
     let row = Row::Claimed {
         token: claim,
-        until: row.get(4)?,
+        until: row.get(5)?,
         timer,
         then,
     };
@@ -258,7 +255,9 @@ impl Rows for Table<'_> {
     }
 
     fn greatest(&self) -> i64 {
-        0 // Time passes between two claims of a key whose row has ended.
+        // Time passes between two claims of a key whose row has ended. As long as a token, so that
+        // a claim leaves the row's length.
+        1 << 50
     }
 
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
@@ -272,6 +271,9 @@ impl Rows for Table<'_> {
             }) => self.execute(
                 CLAIM,
                 params![
+                    false,
+                    timer.due,
+                    timer.id,
                     name,
                     token,
                     until,
@@ -362,13 +364,14 @@ impl Rows for Table<'_> {
 }
 
 #[cfg(test)]
-pub(super) const SCANS: [(&str, &str); 8] = [
-    (FREE, "timer_due ((due,id)>(?,?))"),
+pub(super) const SCANS: [(&str, &str); 9] = [
+    (FREE, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
     (CLAIMED, "timer_until"),
-    (DEAD, "timer_died ((died,id)>(?,?))"),
+    (DEAD, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
     (TAGGED, "timer_tag (tag=? AND name>?)"),
     (HELD, "timer_held (name>?)"),
-    (NAMED, "PRIMARY KEY (name>? AND name<?)"),
-    (ONE, "PRIMARY KEY (name=?)"),
+    (NAMED, "timer_name (name>? AND name<?)"),
+    (ONE, "timer_name (name=?)"),
     (FEWEST, "timer_until (until<?)"),
+    (CLAIM, "PRIMARY KEY (dead=? AND due=? AND id=? AND name=?)"),
 ];

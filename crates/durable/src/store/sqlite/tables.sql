@@ -1,15 +1,18 @@
--- A row by its name: `k` and a key; `i` and a number, without a key; `d` and an id once dead.
--- `claim`: the token of who has the row; otherwise minus the last token. `cancelled`: while
--- claimed. While a row is claimed whose key was scheduled again, `next` and `next_id` are the
--- waiting timer's `due` and `id`, and `tag` to `waits_until` and `payload` are the waiting timer's
--- too; without a `next` that timer was cancelled. `held_from`: when the timer was due before a
--- pause put it off. The long columns are last: a row is read up to what is asked for.
+-- Rows lie in the order of claims, the dead after the others. `name`: `k` and a key; `i` and a
+-- number, without a key; `d` and an id once dead. `due`: of the dead, when the timer died.
+-- `claim`: the token of who has the row; otherwise minus the last token. `until`: when a claim
+-- ends; it has a value before, so that a claim leaves the row's length. `cancelled`: while claimed.
+-- While a row is claimed whose key was scheduled again, `next` and `next_id` are the waiting
+-- timer's `due` and `id`, and `tag` to `waits_until` and `payload` are the waiting timer's too;
+-- without a `next` that timer was cancelled. `held_from`: when the timer was due before a pause put
+-- it off. The long columns are last: a row is read up to what is asked for.
 CREATE TABLE timer (
-    name TEXT NOT NULL PRIMARY KEY,
+    dead INTEGER NOT NULL,
     due INTEGER NOT NULL,
     id INTEGER NOT NULL,
+    name TEXT NOT NULL,
     claim INTEGER NOT NULL,
-    until INTEGER,
+    until INTEGER NOT NULL,
     attempts INTEGER NOT NULL,
     crashes INTEGER NOT NULL,
     cancelled INTEGER NOT NULL,
@@ -20,15 +23,14 @@ CREATE TABLE timer (
     held_from INTEGER,
     next INTEGER,
     next_id INTEGER,
-    died INTEGER,
     former TEXT,
     payload BLOB NOT NULL,
-    reason TEXT
+    reason TEXT,
+    PRIMARY KEY (dead, due, id, name)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX timer_due ON timer (due, id) WHERE claim <= 0 AND died IS NULL;
+CREATE UNIQUE INDEX timer_name ON timer (name);
 CREATE INDEX timer_until ON timer (until) WHERE claim > 0;
-CREATE INDEX timer_died ON timer (died, id) WHERE died IS NOT NULL;
-CREATE INDEX timer_tag ON timer (tag, name) WHERE tag IS NOT NULL AND died IS NULL;
+CREATE INDEX timer_tag ON timer (tag, name) WHERE tag IS NOT NULL AND NOT dead;
 CREATE INDEX timer_held ON timer (name) WHERE held_from IS NOT NULL;
 -- A pause without a tag is one of all timers.
 CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL) STRICT;
