@@ -245,19 +245,22 @@ impl<S: Store> Durable<S> {
         let timers = timers.collect::<Result<Vec<NewTimer>, Error>>()?;
         let mut waiting: VecDeque<(NewTimer, usize)> = timers.into_iter().zip(0..).collect();
         let mut scheduled = Vec::with_capacity(waiting.len());
-        while !waiting.is_empty() {
+        let mut batch = take_batch(&mut waiting, BATCH);
+        while !batch.is_empty() {
             self.check_open()?;
             let node = &self.inner.node;
-            let batch = take_batch(&mut waiting, BATCH);
             let timers = batch.iter().map(|(timer, _)| timer.clone()).collect();
-            let answers = NewTimer::call(node, timers).await?;
-            for ((timer, index), answer) in batch.into_iter().zip(answers) {
+            // The next one is put together while the store has this one.
+            let next = async { take_batch(&mut waiting, BATCH) };
+            let (answers, next) = tokio::join!(NewTimer::call(node, timers), next);
+            for ((timer, index), answer) in batch.into_iter().zip(answers?) {
                 let answer = match answer {
                     Some(answer) => answer,
                     None => look_again(node, timer).await?,
                 };
                 scheduled.push((index, answer));
             }
+            batch = next;
         }
         // A key that stood twice was left for a later batch.
         scheduled.sort_unstable_by_key(|(index, _)| *index);
