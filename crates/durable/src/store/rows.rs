@@ -175,6 +175,8 @@ pub(super) trait Rows: Sized {
         let mut changed: Vec<(Name, Option<Row>)> = Vec::new();
         let mut bytes = 0;
         let rows = &*self;
+        // Of the last tag: most timers have the one before's.
+        let mut pause = (None, rows.paused_until(None, now)?);
         rows.scan(Scan::Free(want.from), &mut |name, row| {
             let Row::Free { timer, .. } = row else {
                 return Ok(true);
@@ -182,7 +184,11 @@ pub(super) trait Rows: Sized {
             if timer.due > now {
                 return Ok(false);
             }
-            let paused = rows.paused_until(timer.tag.as_deref(), now)?;
+            if pause.0 != timer.tag {
+                let until = rows.paused_until(timer.tag.as_deref(), now)?;
+                pause = (timer.tag.clone(), until);
+            }
+            let paused = pause.1;
             let length = timer.payload.len();
             let is_full = bytes + length > want.bytes && !claims.rows.is_empty();
             let takes_bytes = paused.is_none() && !timer.has_expired(now);
