@@ -53,7 +53,8 @@ macro_rules! rows {
     };
 }
 
-// Each names its index: what the planner takes depends on what it was told of the table.
+// Each names its index, unless only the order of the rows fits: what the planner takes depends on
+// what it was told of the table.
 const FREE: &str =
     rows!("WHERE dead = 0 AND (due, id) >= (?1, ?2) AND claim <= 0 ORDER BY due, id");
 const CLAIMED: &str = rows!("INDEXED BY timer_until WHERE claim > 0");
