@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::AbortHandle;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -51,6 +52,14 @@ pub(super) struct Connection {
     pub(super) client: Client,
     /// The texts of notices. Ends with the connection.
     pub(super) notices: UnboundedReceiver<String>,
+    task: AbortHandle,
+}
+
+impl Drop for Connection {
+    /// Closes the socket. By itself the task would wait for answers that a network has swallowed.
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// Connects by the user's TLS.
@@ -68,8 +77,8 @@ where
         Box::pin(async move {
             let (client, mut connection) = config.connect(tls).await?;
             let (sender, notices) = unbounded_channel();
-            // Ends with the client. Its errors are the client's calls' as well.
-            tokio::spawn(async move {
+            // Its errors are the client's calls' as well.
+            let task = tokio::spawn(async move {
                 while let Some(Ok(message)) =
                     poll_fn(|context| connection.poll_message(context)).await
                 {
@@ -78,7 +87,12 @@ where
                     }
                 }
             });
-            Ok(Connection { client, notices })
+            let task = task.abort_handle();
+            Ok(Connection {
+                client,
+                notices,
+                task,
+            })
         })
     })
 }
