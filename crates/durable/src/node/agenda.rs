@@ -105,9 +105,13 @@ impl Agenda {
         }
     }
 
-    /// Notes that a look has told of the first row, if there is one.
-    pub(crate) fn note_look(&self) {
-        lock(&self.plan).looked = self.timer.now();
+    /// Notes that a look has told of the first row, if there is one, and what the store's clock
+    /// shows.
+    pub(crate) fn note_look(&self, shown: StoreTime) {
+        let mut plan = lock(&self.plan);
+        plan.looked = self.timer.now();
+        let looked = plan.looked;
+        plan.show(shown, looked);
     }
 
     /// Returns when a row is due, if it is known.

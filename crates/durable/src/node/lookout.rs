@@ -25,10 +25,10 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
             Ok(look) => {
                 let is_swept = look.first.is_some_and(|first| first < cursor);
                 node.count().swept += u64::from(is_swept);
-                node.agenda.note_look();
+                node.agenda.note_look(look.now);
                 if let Some(place) = look.first {
                     // Other nodes see what is yet to come as well.
-                    node.agenda.note(Some(look.now), place, !is_swept);
+                    node.agenda.note(None, place, !is_swept);
                 }
                 if look.left {
                     node.left.notify_one();

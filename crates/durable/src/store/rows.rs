@@ -175,8 +175,9 @@ pub(super) trait Rows: Sized {
         let mut changed: Vec<(Name, Option<Row>)> = Vec::new();
         let mut bytes = 0;
         let rows = &*self;
-        // Of the last tag: most timers have the one before's.
-        let mut pause = (None, rows.paused_until(None, now)?);
+        // Most timers have the tag of the one before.
+        let mut last_tag = None;
+        let mut paused = rows.paused_until(None, now)?;
         rows.scan(Scan::Free(want.from), &mut |name, row| {
             let Row::Free { timer, .. } = row else {
                 return Ok(true);
@@ -184,11 +185,10 @@ pub(super) trait Rows: Sized {
             if timer.due > now {
                 return Ok(false);
             }
-            if pause.0 != timer.tag {
-                let until = rows.paused_until(timer.tag.as_deref(), now)?;
-                pause = (timer.tag.clone(), until);
+            if last_tag != timer.tag {
+                paused = rows.paused_until(timer.tag.as_deref(), now)?;
+                last_tag = timer.tag.clone();
             }
-            let paused = pause.1;
             let length = timer.payload.len();
             let is_full = bytes + length > want.bytes && !claims.rows.is_empty();
             let takes_bytes = paused.is_none() && !timer.has_expired(now);

@@ -24,7 +24,7 @@ $$;
 -- Claims rows that are due, from a place on: at most `most`, and `bytes` of payloads unless it is
 -- one row. A row that a pause holds is put off, one that has expired ends. The row without a name
 -- speaks of all: the clock, how many expired, the next due time and id, whether there are more, and
--- the place of the last.
+-- if so the place of the last.
 CREATE FUNCTION tickwheel.claim_batch(
     namespace text, most bigint, lease bigint, bytes bigint, from_due bigint, from_id bigint
 ) RETURNS TABLE (
@@ -58,7 +58,9 @@ BEGIN
             ORDER BY t.due, t.id LIMIT most FOR UPDATE SKIP LOCKED) f ON true;
     begun := tickwheel.clock();
     more := cardinality(tids) = most;
-    SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
+    IF more THEN
+        SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
+    END IF;
     IF EXISTS (SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now) THEN
         -- One that ends or is shortened meanwhile waits for this claim, and lets go what it puts
         -- off: nothing else would.
