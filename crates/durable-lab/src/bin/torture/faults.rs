@@ -452,9 +452,14 @@ pub(crate) async fn end(scene: &mut Scene) -> Result<Ends, Box<dyn Error>> {
         calm(scene).await?;
         left = count(all).await?;
     }
+    // A transaction that is still open keeps the rows that it has changed from all nodes.
     let rest = "SELECT t::text FROM tickwheel.timer t WHERE died IS NULL LIMIT 30";
-    for row in client.query(rest, &[]).await? {
-        eprintln!("left: {}", row.get::<_, String>(0));
+    let open = "SELECT a::text FROM pg_stat_activity a
+        WHERE xact_start < now() - interval '10 s' AND backend_type = 'client backend'";
+    for (what, sql) in [("left", rest), ("open", open)] {
+        for row in client.query(sql, &[]).await? {
+            eprintln!("{what}: {}", row.get::<_, String>(0));
+        }
     }
     let dead = format!(
         "SELECT count(*) FROM tickwheel.timer

@@ -190,7 +190,10 @@ async fn effect(
     config: &Config,
     ledger: &Ledger,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let mut client = connect(config).await?;
+    let mut config = config.clone();
+    // Where an answer is swallowed, nobody else ends the transaction, and its row is kept.
+    config.options("-c idle_in_transaction_session_timeout=6s");
+    let mut client = connect(&config).await?;
     let transaction = client.transaction().await?;
     let insert = "INSERT INTO effect (number) VALUES ($1)";
     transaction.execute(insert, &[&(number as i64)]).await?;
