@@ -50,6 +50,15 @@ pub(super) trait Rows: Sized {
     /// Returns a number that the tokens of a new row exceed.
     fn greatest(&self) -> i64;
 
+    /// Writes a row, unless its name has one: returns that.
+    fn add(&mut self, name: &Name, row: Row) -> Result<Option<Row>, Error> {
+        let former = self.load(name)?;
+        if former.is_none() {
+            self.put(name, Some(row))?;
+        }
+        Ok(former)
+    }
+
     /// Writes a row, or deletes it.
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error>;
 
@@ -119,13 +128,13 @@ pub(super) trait Rows: Sized {
         now: StoreTime,
     ) -> Result<Changed<Scheduled>, Error> {
         self.each(timers, now, |rows, new| {
-            let (row, answer) = match rows.load(&new.name)? {
-                Some(mut row) => {
-                    let answer = row.schedule(&new, now);
-                    (row, answer)
-                }
-                None => (Row::new(&new, rows.greatest(), now), Scheduled::New),
+            // Most names have no row.
+            let row = Row::new(&new, rows.greatest(), now);
+            let place = row.place();
+            let Some(mut row) = rows.add(&new.name, row)? else {
+                return Ok((Scheduled::New, place));
             };
+            let answer = row.schedule(&new, now);
             if answer == Scheduled::Kept {
                 return Ok((answer, None));
             }

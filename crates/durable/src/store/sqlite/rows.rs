@@ -73,12 +73,24 @@ const LEFT: &str = "SELECT name FROM timer INDEXED BY timer_until
     WHERE claim > 0 AND until <= ?1 AND crashes = ?2 ORDER BY claim, name LIMIT ?3";
 pub(super) const PAUSED: &str =
     "SELECT max(until) FROM pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
-const PUT: &str = "INSERT INTO timer VALUES
-    (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
-    ON CONFLICT (name) DO UPDATE SET dead = ?1, due = ?2, id = ?3, claim = ?5, until = ?6,
+/// Inserts a whole row.
+macro_rules! insert {
+    ($otherwise:literal) => {
+        concat!(
+            "INSERT INTO timer VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, \
+            ?14, ?15, ?16, ?17, ?18, ?19) ON CONFLICT (name) ",
+            $otherwise
+        )
+    };
+}
+
+const ADD: &str = insert!("DO NOTHING");
+const PUT: &str = insert!(
+    "DO UPDATE SET dead = ?1, due = ?2, id = ?3, claim = ?5, until = ?6,
         attempts = ?7, crashes = ?8, cancelled = ?9, tag = ?10, planned = ?11, expires = ?12,
         waits_until = ?13, held_from = ?14, next = ?15, next_id = ?16, former = ?17, payload = ?18,
-        reason = ?19";
+        reason = ?19"
+);
 const CLAIM: &str = "UPDATE timer INDEXED BY sqlite_autoindex_timer_1
     SET claim = ?5, until = ?6, attempts = ?7, crashes = ?8, cancelled = ?9, waits_until = NULL
     WHERE dead = ?1 AND due = ?2 AND id = ?3 AND name = ?4";
@@ -109,7 +121,7 @@ impl<'a> Table<'a> {
         self.one(sql, |statement| statement.execute(params))
     }
 
-    fn write(&self, name: &Name, row: &Row) -> rusqlite::Result<usize> {
+    fn write(&self, sql: &'static str, name: &Name, row: &Row) -> rusqlite::Result<usize> {
         // Unless it is one of these, a column is empty.
         let mut ends = None;
         let mut next = None;
@@ -153,7 +165,7 @@ impl<'a> Table<'a> {
         let is_gone = next_id.is_some() && next.is_none();
         let payload: &[u8] = if is_gone { &[] } else { &waiting.payload };
         self.execute(
-            PUT,
+            sql,
             params![
                 death.is_some(),
                 death.map_or(timer.due, |death| *death.0),
@@ -261,6 +273,11 @@ impl Rows for Table<'_> {
         1 << 50
     }
 
+    fn add(&mut self, name: &Name, row: Row) -> Result<Option<Row>, Error> {
+        let added = self.write(ADD, name, &row).map_err(Error::unavailable)?;
+        if added > 0 { Ok(None) } else { self.load(name) }
+    }
+
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
         let put = match row {
             // Nothing else of it has changed: it was claimed before, or could be.
@@ -283,7 +300,7 @@ impl Rows for Table<'_> {
                     timer.marked
                 ],
             ),
-            Some(row) => self.write(name, &row),
+            Some(row) => self.write(PUT, name, &row),
             None => self.execute("DELETE FROM timer WHERE name = ?1", [name]),
         };
         put.map(drop).map_err(Error::unavailable)
