@@ -64,8 +64,8 @@ impl<S: Store> Durable<S> {
     /// the pause. A timer that a handler has goes on. A pause of the same scope replaces an earlier
     /// one; of several pauses that hold a timer the last one to end counts.
     ///
-    /// Each held timer costs a write when it is due, and nothing else until the pause ends. How
-    /// late the pause makes it does not count as lateness.
+    /// Each held timer costs a write when it is due, or soon after where many are due at once, and
+    /// nothing else until the pause ends. How late the pause makes it does not count as lateness.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel): to ask again is harmless.
@@ -74,7 +74,8 @@ impl<S: Store> Durable<S> {
     }
 
     /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
-    /// 1,000 in a step. A timer that another pause holds waits for the end of that.
+    /// 1,000 in a step. Timers that had just become due may fire a second later. A timer that
+    /// another pause holds waits for the end of that.
     ///
     /// # Errors
     /// As for [`pause`](Self::pause); some may be held until it is asked again.

@@ -18,6 +18,10 @@ const GAP: Duration = Duration::from_millis(2);
 /// locked, without a lease.
 pub(crate) const CLAIM_BYTES: usize = 128 << 10;
 
+/// How many rows that pauses hold a claim puts off besides: as many as become due meanwhile. Where
+/// there are more, other timers must not wait for that: a look has the rest put off.
+const HOLDS: u32 = 100;
+
 struct Claimer<S> {
     node: Arc<Node<S>>,
     /// When the last claim was made.
@@ -96,6 +100,7 @@ impl<S: Store> Claimer<S> {
         let want = Want {
             from,
             limit: places.num_permits().min(limit) as u32,
+            holds: HOLDS,
             bytes: node.claims.of(CLAIM_BYTES),
             lease: node.options.lease,
         };

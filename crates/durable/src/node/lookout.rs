@@ -4,7 +4,8 @@
 //! While nothing is due, looks are all that a node asks: they cost the store a quarter of a claim.
 
 use crate::node::Node;
-use crate::store::Store;
+use crate::node::batcher::BATCH;
+use crate::store::{Place, Store, Want};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +20,16 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
     loop {
         let asked = node.timer.now();
         let cursor = node.agenda.cursor();
+        let mut held = None;
         let answer = node.store.look().await;
         node.note_answer(answer.is_ok());
         match answer {
             Ok(look) => {
-                let is_swept = look.first.is_some_and(|first| first < cursor);
-                node.count().swept += u64::from(is_swept);
                 node.agenda.note_look(look.now);
-                if let Some(place) = look.first {
+                held = look.first.filter(|_| look.held);
+                if let Some(place) = look.first.filter(|_| !look.held) {
+                    let is_swept = place < cursor;
+                    node.count().swept += u64::from(is_swept);
                     // Other nodes see what is yet to come as well.
                     node.agenda.note(None, place, !is_swept);
                 }
@@ -41,8 +44,49 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
         // than a lease, which is what timers of the dead wait for anyway.
         let pause = (took.min(former) * PART).min(node.options.lease);
         former = took;
-        if !node.pause(pause.max(EVERY)).await {
+        let mut pause = pause.max(EVERY);
+        if let Some(first) = held {
+            let has_more = put_off(&node, first).await;
+            if has_more {
+                pause = Duration::ZERO;
+            } else {
+                // What could not be put off must hide no other row. Before, a claim would begin
+                // with all that is held, each time.
+                node.agenda.note(None, first, false);
+            }
+        }
+        if !node.pause(pause).await {
             return;
         }
     }
+}
+
+/// Puts off what pauses hold and claims have passed over, for as long as the next look can wait;
+/// returns whether there is more.
+async fn put_off<S: Store>(node: &Node<S>, first: Place) -> bool {
+    let begun = node.timer.now();
+    let mut from = first;
+    while node.timer.now().saturating_duration_since(begun) < EVERY {
+        let want = Want {
+            from,
+            limit: 0,
+            holds: BATCH as u32,
+            bytes: 0,
+            lease: node.options.lease,
+        };
+        match node.store.claim(want).await {
+            Ok(claims) => {
+                node.note(claims.now, claims.next);
+                if !claims.more {
+                    return false;
+                }
+                from = claims.from;
+            }
+            Err(error) => {
+                node.failed(&error, "nothing was put off");
+                return false;
+            }
+        }
+    }
+    true
 }

@@ -92,6 +92,8 @@ pub(crate) struct Want {
     /// Rows before this place are left to [`look`](Operations::look).
     pub(crate) from: Place,
     pub(crate) limit: u32,
+    /// How many rows are put off that pauses hold, at most. The others are passed over.
+    pub(crate) holds: u32,
     /// How many bytes the payloads may have in all, unless it is one row.
     pub(crate) bytes: usize,
     pub(crate) lease: Duration,
@@ -126,7 +128,7 @@ pub(crate) struct Claims {
     pub(crate) rows: Vec<Claimed>,
     /// Where the next claim begins: all before it that was not locked is claimed.
     pub(crate) from: Place,
-    /// Whether more rows are due: the limit was reached.
+    /// Whether more rows are due: the limit was reached, or so many held rows were met.
     pub(crate) more: bool,
     /// The first row that is not due yet, or that a takeover has freed.
     pub(crate) next: Option<Place>,
@@ -141,6 +143,8 @@ pub(crate) struct Look {
     pub(crate) now: StoreTime,
     /// The first row that can be claimed, now or later.
     pub(crate) first: Option<Place>,
+    /// Whether a pause holds that row.
+    pub(crate) held: bool,
     /// Whether claims have run out.
     pub(crate) left: bool,
 }
@@ -259,8 +263,9 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Moves timers; wakes other nodes as [`schedule`](Self::schedule) does.
     fn touch(&self, moves: Vec<(Name, Moment)>, tell: bool) -> impl Answer<Changed<Touched>>;
 
-    /// Claims rows that are due, in the order of their places. Puts off what a pause holds, and
-    /// ends what has expired. Passes over rows that are locked.
+    /// Claims rows that are due, in the order of their places. Puts off some of what pauses hold,
+    /// and ends what has expired. Passes over the other held rows, as over rows that are locked:
+    /// a claim with `limit` 0 has them put off.
     fn claim(&self, want: Want) -> impl Answer<Claims>;
 
     /// Claims rows whose claims have run out, of those with the fewest crashes, `most` at most: up

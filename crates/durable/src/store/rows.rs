@@ -39,6 +39,9 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// How many rows a claim meets at once, at most: most of them are held by pauses then.
+const MET: u32 = 5_000;
+
 /// Is called with each row of a scan, and returns whether to go on.
 pub(super) type Visit<'a> = &'a mut dyn FnMut(&Name, &Row) -> Result<bool, Error>;
 
@@ -182,6 +185,9 @@ pub(super) trait Rows: Sized {
         };
         // A scan does not meet its own changes: they are made after it.
         let mut changed: Vec<(Name, Option<Row>)> = Vec::new();
+        let mut met = 0;
+        let mut free = 0;
+        let mut held = 0;
         let mut bytes = 0;
         let rows = &*self;
         // Most timers have the tag of the one before.
@@ -199,28 +205,37 @@ pub(super) trait Rows: Sized {
                 last_tag = timer.tag.clone();
             }
             let length = timer.payload.len();
-            let is_full = bytes + length > want.bytes && !claims.rows.is_empty();
             let takes_bytes = paused.is_none() && !timer.has_expired(now);
-            // What is held or has expired is among those that a claim has found.
-            if changed.len() == want.limit as usize || (is_full && takes_bytes) {
+            let is_long = takes_bytes && bytes + length > want.bytes && !claims.rows.is_empty();
+            let is_full = match want.limit {
+                0 => held == want.holds,
+                limit => free == limit,
+            };
+            if is_full || is_long || met == MET {
                 claims.more = true;
                 claims.from = timer.place();
                 return Ok(false);
             }
+            met += 1;
             let mut row = row.clone();
-            if let Some(until) = paused {
-                row.hold(until);
-                changed.push((name.clone(), Some(row)));
-                return Ok(true);
+            match paused {
+                Some(until) if held < want.holds => {
+                    held += 1;
+                    row.hold(until);
+                    changed.push((name.clone(), Some(row)));
+                }
+                None if free < want.limit => {
+                    free += 1;
+                    let row = row.claim(name, now, want.lease).map(|(row, claimed)| {
+                        bytes += length;
+                        claims.rows.push(claimed);
+                        row
+                    });
+                    claims.expired += u64::from(row.is_none());
+                    changed.push((name.clone(), row));
+                }
+                _ => {} // Passed over.
             }
-            let Some((row, claimed)) = row.claim(name, now, want.lease) else {
-                claims.expired += 1;
-                changed.push((name.clone(), None));
-                return Ok(true);
-            };
-            bytes += length;
-            claims.rows.push(claimed);
-            changed.push((name.clone(), Some(row)));
             Ok(true)
         })?;
         for (name, row) in changed {
@@ -281,11 +296,20 @@ pub(super) trait Rows: Sized {
     }
 
     fn look(&self, now: StoreTime) -> Result<Look, Error> {
-        Ok(Look {
+        let mut look = Look {
             now,
-            first: self.first(Place::before(StoreTime::MIN))?,
+            first: None,
+            held: false,
             left: self.fewest(u32::MAX, now)?.is_some(),
-        })
+        };
+        self.scan(Scan::Free(Place::before(StoreTime::MIN)), &mut |_, row| {
+            look.first = row.place();
+            if let Some(timer) = row.waiting().filter(|timer| timer.due <= now) {
+                look.held = self.paused_until(timer.tag.as_deref(), now)?.is_some();
+            }
+            Ok(false)
+        })?;
+        Ok(look)
     }
 
     fn renew(&mut self, renewals: Vec<Renewal>, now: StoreTime) -> Result<Changed<bool>, Error> {

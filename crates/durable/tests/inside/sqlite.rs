@@ -99,6 +99,7 @@ impl Bed {
         let want = Want {
             from: Place::before(StoreTime::MIN),
             limit: 10,
+            holds: 100,
             bytes: usize::MAX,
             lease: LEASE,
         };

@@ -360,6 +360,26 @@ async fn what_another_pause_holds_is_put_off_to_the_end_of_that() {
 }
 
 #[tokio::test]
+async fn many_that_a_pause_holds_are_passed_over_and_put_off_soon() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.pause(Some("a"), seconds(3_600)).await.unwrap();
+    let held = (0..6_000).map(|n| Entry::keyed(format!("a {n}"), seconds(1), "x").tag("a"));
+    let other = Entry::keyed("other", Duration::from_millis(1_001), "x");
+    node.schedule_many(held.chain([other]).collect())
+        .await
+        .unwrap();
+    rig.pass(Duration::from_millis(1_100)).await;
+    assert_eq!(rig.fired(), ["other=x#1"]);
+    rig.pass(seconds(3)).await;
+    let first = node.list(Search::new(1)).await.unwrap();
+    assert!(first[0].at.since(rig.store.time()) > seconds(3_500));
+    assert_eq!(node.resume(Some("a")).await.unwrap(), 6_000);
+    rig.pass(seconds(10)).await;
+    assert_eq!(rig.fired().len(), 6_000);
+}
+
+#[tokio::test]
 async fn a_pause_without_end_is_ended() {
     let rig = Rig::new().await;
     let node = rig.node(|options| options).await;

@@ -22,11 +22,12 @@ CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAG
 $$;
 
 -- Claims rows that are due, from a place on: at most `most`, and `bytes` of payloads unless it is
--- one row. A row that a pause holds is put off, one that has expired ends. The row without a name
--- speaks of all: the clock, how many expired, the next due time and id, whether there are more, and
--- if so the place of the last.
+-- one row; what has expired ends. Of the rows that pauses hold, at most `holds` are put off, and the
+-- others passed over, 5,000 at a time. The row without a name speaks of all: the clock, how many
+-- expired, the next due time and id, whether there are more, and if so from which place on.
 CREATE FUNCTION tickwheel.claim_batch(
-    namespace text, most bigint, lease bigint, bytes bigint, from_due bigint, from_id bigint
+    namespace text, most bigint, holds bigint, lease bigint, bytes bigint, from_due bigint,
+    from_id bigint
 ) RETURNS TABLE (
     name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
     tag text, payload bytea, last_due bigint, last_id bigint
@@ -35,55 +36,51 @@ CREATE FUNCTION tickwheel.claim_batch(
 DECLARE
     now bigint;
     begun bigint;
+    -- Whether a pause holds all, and the tags that pauses hold; null without any pause.
+    all_held boolean;
+    tags text[];
+    least_id bigint := -9223372036854775808;
     tids tid[];
+    held tid[] := '{}';
     size bigint;
     expires bigint;
     ended bigint := 0;
-    more boolean;
     all_until bigint;
     held_due bigint;
     held_id bigint;
     last tickwheel.timer;
     next tickwheel.timer;
 BEGIN
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), coalesce(array_agg(f.ctid) FILTER (WHERE f.bytes IS NOT NULL), '{}'),
-        sum(f.bytes), min(f.ends) INTO now, tids, size, expires
-        FROM c LEFT JOIN LATERAL (
-            SELECT t.ctid, octet_length(t.payload) AS bytes,
-                coalesce(t.planned, t.due) + t.expires AS ends
-            FROM tickwheel.timer t
-            WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now),
+        p AS MATERIALIZED (
+            SELECT bool_or(p.scope = '') AS all_held, array_agg(substr(p.scope, 2)) AS tags
+            FROM c, tickwheel.pause p WHERE p.space = namespace AND p.until > c.now)
+    SELECT c.now, p.all_held, p.tags, edge.due, edge.id, f.tids, f.size, f.ends
+        INTO now, all_held, tags, last.due, last.id, tids, size, expires
+        FROM c CROSS JOIN p
+        LEFT JOIN LATERAL (
+            SELECT t.due, t.id FROM tickwheel.timer t
+            WHERE p.all_held IS NOT NULL
+                AND t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL
                 AND (t.due, t.id) >= (from_due, from_id) AND t.due <= c.now
-            ORDER BY t.due, t.id LIMIT most FOR UPDATE SKIP LOCKED) f ON true;
+            ORDER BY t.due, t.id OFFSET 5000 LIMIT 1) edge ON true
+        CROSS JOIN LATERAL (
+            SELECT coalesce(array_agg(l.ctid), '{}') AS tids, sum(l.bytes) AS size,
+                min(l.ends) AS ends
+            FROM (
+                SELECT t.ctid, octet_length(t.payload) AS bytes,
+                    coalesce(t.planned, t.due) + t.expires AS ends
+                FROM tickwheel.timer t
+                WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL
+                    AND (t.due, t.id) >= (from_due, from_id)
+                    AND (t.due, t.id) < (coalesce(edge.due, c.now + 1), coalesce(edge.id, least_id))
+                    AND NOT coalesce(p.all_held OR t.tag = ANY (p.tags), false)
+                ORDER BY t.due, t.id LIMIT most FOR UPDATE SKIP LOCKED) l) f;
     begun := tickwheel.clock();
-    more := cardinality(tids) = most;
-    IF more THEN
+    IF cardinality(tids) = most AND most > 0 THEN
         SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
     END IF;
-    IF EXISTS (SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now) THEN
-        -- One that ends or is shortened meanwhile waits for this claim, and lets go what it puts
-        -- off: nothing else would.
-        PERFORM FROM unnest(ARRAY[''] || ARRAY(
-                SELECT DISTINCT 't' || t.tag FROM tickwheel.timer t
-                WHERE t.ctid = ANY (tids) AND t.tag IS NOT NULL)) AS s(scope)
-            CROSS JOIN LATERAL (
-                SELECT FROM tickwheel.pause p
-                WHERE p.space = namespace AND p.scope = s.scope AND p.until > now FOR SHARE) p;
-        SELECT p.until INTO all_until FROM tickwheel.pause p
-            WHERE p.space = namespace AND p.scope = '' AND p.until > now;
-        WITH held AS (
-            UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
-                planned = coalesce(t.planned, t.due), due = greatest(all_until, (
-                    SELECT p.until FROM tickwheel.pause p
-                    WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
-            WHERE t.ctid = ANY (tids) AND (all_until IS NOT NULL OR (
-                SELECT true FROM tickwheel.pause p
-                WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
-            RETURNING t.due, t.id)
-        SELECT h.due, h.id INTO held_due, held_id FROM held h ORDER BY h.due, h.id LIMIT 1;
-    END IF;
-    -- A row that was put off, or has ended, is not seen any more where it lay.
+    -- A row that has ended is not seen any more where it lay.
     IF expires < now THEN
         DELETE FROM tickwheel.timer t
             WHERE t.ctid = ANY (tids) AND now > coalesce(t.planned, t.due) + t.expires;
@@ -91,10 +88,47 @@ BEGIN
     END IF;
     IF size > bytes THEN
         tids := tickwheel.within(tids, bytes);
-        more := true;
         IF cardinality(tids) > 0 THEN
             SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
         END IF;
+    END IF;
+    IF all_held IS NOT NULL THEN
+        held := ARRAY(
+            SELECT t.ctid FROM tickwheel.timer t
+            WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL
+                AND (t.due, t.id) >= (from_due, from_id)
+                AND (t.due, t.id) < (coalesce(last.due, now + 1), coalesce(last.id, least_id))
+                AND (all_held OR t.tag = ANY (tags))
+            ORDER BY t.due, t.id LIMIT holds FOR UPDATE SKIP LOCKED);
+        begun := tickwheel.clock();
+    END IF;
+    IF cardinality(held) = holds AND most = 0 THEN
+        last.due := from_due;
+        last.id := from_id;
+    END IF;
+    IF cardinality(held) > 0 THEN
+        -- A pause that ends or is shortened meanwhile waits for this claim, and lets go what it
+        -- puts off: nothing else would.
+        PERFORM FROM unnest(ARRAY[''] || ARRAY(
+                SELECT DISTINCT 't' || t.tag FROM tickwheel.timer t
+                WHERE t.ctid = ANY (held) AND t.tag IS NOT NULL)) AS s(scope)
+            CROSS JOIN LATERAL (
+                SELECT FROM tickwheel.pause p
+                WHERE p.space = namespace AND p.scope = s.scope AND p.until > now FOR SHARE) p;
+        SELECT p.until INTO all_until FROM tickwheel.pause p
+            WHERE p.space = namespace AND p.scope = '' AND p.until > now;
+        -- A pause may be over by now: no row becomes due before `begun`, see `Floor`.
+        WITH put_off AS (
+            UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
+                planned = coalesce(t.planned, t.due), due = greatest(begun, all_until, (
+                    SELECT p.until FROM tickwheel.pause p
+                    WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
+            WHERE t.ctid = ANY (held) AND (all_until IS NOT NULL OR (
+                SELECT true FROM tickwheel.pause p
+                WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
+            RETURNING t.due, t.id)
+        SELECT h.due, h.id INTO held_due, held_id FROM put_off h
+            ORDER BY h.due, h.id LIMIT 1;
     END IF;
     RETURN QUERY UPDATE tickwheel.timer t SET claim = greatest(begun, abs(t.claim) + 1),
         until = begun + lease, waits_until = NULL, held_from = NULL, attempts = t.attempts + 1
@@ -108,8 +142,8 @@ BEGIN
         next.due := held_due;
         next.id := held_id;
     END IF;
-    RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0, more::int::text, NULL::bytea,
-        last.due, last.id;
+    RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
+        (last.due IS NOT NULL)::int::text, NULL::bytea, last.due, last.id;
 END $$;
 
 -- Locks keys' rows, in the order of their names, waiting for who has them. What was deleted or
@@ -475,16 +509,18 @@ BEGIN
         (cardinality(tids) = most)::int::text, NULL::bytea, NULL::bigint, NULL::bigint;
 END $$;
 
--- Looks for what no claim has met: the first free row that is due from `dues` on, the oldest claim
--- of tokens from `claims` on, and whether one of those has run out. `running`: all transactions
+-- Looks for what no claim has met: the first free row that is due from `dues` on, and whether a
+-- pause holds that; the oldest claim of tokens from `claims` on, and whether one of those has run out. `running`: all transactions
 -- before that number had ended before this looked. `number`: one that was taken after `now`, unless
 -- none above `above` has ended.
 CREATE FUNCTION tickwheel.look(namespace text, dues bigint, claims bigint, above bigint)
 RETURNS TABLE (
-    now bigint, due bigint, id bigint, oldest bigint, has_ended boolean, running bigint,
-    number bigint, started bigint
+    now bigint, due bigint, id bigint, held boolean, oldest bigint, has_ended boolean,
+    running bigint, number bigint, started bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+    first_tag text;
 BEGIN
     now := tickwheel.clock();
     running := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
@@ -492,9 +528,12 @@ BEGIN
         number := pg_current_xact_id()::text::bigint;
     END IF;
     started := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
-    SELECT t.due, t.id INTO due, id FROM tickwheel.timer t
+    SELECT t.due, t.id, t.tag INTO due, id, first_tag FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL AND t.due >= dues
         ORDER BY t.due, t.id LIMIT 1;
+    held := coalesce(due <= now, false) AND EXISTS (
+        SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now
+            AND (p.scope = '' OR p.scope = 't' || first_tag));
     SELECT t.claim INTO oldest FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= claims
         ORDER BY t.claim LIMIT 1;

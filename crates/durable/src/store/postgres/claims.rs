@@ -14,15 +14,16 @@ const TAKEN_OVER: i64 = 128 << 10;
 /// Claims rows that are due.
 pub(super) async fn claim(at: &impl Ask, space: &str, want: &Want) -> Result<Claims, Error> {
     let bytes = i64::try_from(want.bytes).unwrap_or(i64::MAX);
-    let params: [&dyn Param; 6] = [
+    let params: [&dyn Param; 7] = [
         &space,
         &i64::from(want.limit),
+        &i64::from(want.holds),
         &micros(want.lease),
         &bytes,
         &want.from.due.as_micros(),
         &want.from.id,
     ];
-    let sql = "SELECT * FROM tickwheel.claim_batch($1, $2, $3, $4, $5, $6)";
+    let sql = "SELECT * FROM tickwheel.claim_batch($1, $2, $3, $4, $5, $6, $7)";
     let rows = at.ask(sql, &params).await?;
     let mut claims = read(&rows)?;
     let last = rows.iter().find_map(|row| place(row, 9));

@@ -40,10 +40,10 @@ impl Floor {
     fn learn(&mut self, row: &Row) {
         let now: i64 = row.get(0);
         let first: Option<i64> = row.get(1);
-        let oldest: Option<i64> = row.get(3);
-        let running: i64 = row.get(5);
-        let number: Option<i64> = row.get(6);
-        let started: i64 = row.get(7);
+        let oldest: Option<i64> = row.get(4);
+        let running: i64 = row.get(6);
+        let number: Option<i64> = row.get(7);
+        let started: i64 = row.get(8);
         self.looks += 1;
         if started != self.started || now < self.now || self.looks > LOOKS {
             *self = Floor {
@@ -86,6 +86,7 @@ pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Re
     Ok(Look {
         now: time(row, 0),
         first: place(row, 1),
-        left: row.get(4),
+        held: row.get(3),
+        left: row.get(5),
     })
 }

@@ -219,7 +219,13 @@ impl Operations for Postgres {
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
-        claims::claim(&self.claim, &self.space, &want).await
+        // What puts rows off keeps no claim waiting.
+        let link = if want.limit == 0 {
+            &self.look
+        } else {
+            &self.claim
+        };
+        claims::claim(link, &self.space, &want).await
     }
 
     async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {

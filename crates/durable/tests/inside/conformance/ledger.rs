@@ -264,19 +264,23 @@ impl Ledger {
     }
 
     /// Compares what a claim has told with what it was asked, and with all timers after it.
-    pub(super) fn compare_claim(want: &Want, claims: &Claims, listed: &[Listed]) {
+    pub(super) fn compare_claim(&self, want: &Want, claims: &Claims, listed: &[Listed]) {
         let rows = &claims.rows;
         assert!(rows.len() as u64 + claims.expired <= u64::from(want.limit));
         let bytes: usize = rows.iter().map(|row| row.payload.len()).sum();
         assert!(bytes <= want.bytes || rows.len() == 1, "{bytes} bytes");
         assert!(rows.is_sorted_by_key(|row| (row.due, row.id)));
         let free = listed.iter().filter(|listed| !listed.running);
-        let (due, later): (Vec<Place>, Vec<Place>) = free
-            .map(Place::from)
-            .partition(|place| place.due <= claims.now);
-        assert_eq!(claims.next, later.into_iter().min());
-        // The next claim begins before all that this one has left.
-        let left = due.into_iter().filter(|place| *place >= want.from).min();
+        let (due, later): (Vec<&Listed>, Vec<&Listed>) =
+            free.partition(|listed| listed.at <= claims.now);
+        assert_eq!(claims.next, later.into_iter().map(Place::from).min());
+        // The next claim begins before all that this one has left, but for what others put off.
+        let is_for = |listed: &&Listed| {
+            let is_held = self.paused_until(&listed.tag, claims.now).is_some();
+            is_held == (want.limit == 0)
+        };
+        let left = due.into_iter().filter(is_for).map(Place::from);
+        let left = left.filter(|place| *place >= want.from).min();
         assert!(left.is_none_or(|left| claims.more && left >= claims.from));
         assert!(claims.from >= want.from);
     }

@@ -96,6 +96,7 @@ pub(crate) fn everything(limit: u32) -> Want {
     Want {
         from: Place::before(StoreTime::MIN),
         limit,
+        holds: 100,
         bytes: usize::MAX,
         lease: LEASE,
     }

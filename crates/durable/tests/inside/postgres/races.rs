@@ -64,6 +64,7 @@ async fn call<S: Operations>(store: &S, call: &Call, id: i64, token: &mut i64) -
             let want = Want {
                 from: Place::before(StoreTime::MIN),
                 limit: 10,
+                holds: 100,
                 bytes: 1_000,
                 lease: LEASE,
             };

@@ -34,6 +34,7 @@ async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
     let want = Want {
         from: Place::before(StoreTime::MIN),
         limit: 10,
+        holds: 100,
         bytes: 10,
         lease: Duration::ZERO,
     };
@@ -71,6 +72,7 @@ async fn a_renewal_changes_no_index() {
     let want = Want {
         from: Place::before(StoreTime::MIN),
         limit: 1_000,
+        holds: 100,
         bytes: 1 << 20,
         lease: LATER,
     };
