@@ -104,6 +104,22 @@ async fn a_renewal_changes_no_index() {
         .expect("most are HOT");
 }
 
+/// After an upgrade of the C library an index in the database's own order does not find what it has:
+/// a key gets a second timer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_index_is_in_an_order_that_an_upgrade_can_change() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    drop(open(&server, "node").await);
+    let client = connect(&server.config()).await.unwrap();
+    let orders = "SELECT DISTINCT c.collname::text
+        FROM pg_index i JOIN pg_class t ON t.oid = i.indrelid, unnest(i.indcollation) AS o(id)
+        JOIN pg_collation c ON c.oid = o.id
+        WHERE t.relnamespace = 'tickwheel'::regnamespace";
+    let orders = client.query(orders, &[]).await.unwrap();
+    let orders: Vec<String> = orders.iter().map(|row| row.get(0)).collect();
+    assert_eq!(orders, ["C"]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_are_made_once_in_the_schema_that_is_named() {
     let server = Server::start(&["fsync=off", "default_transaction_isolation=serializable"]);
