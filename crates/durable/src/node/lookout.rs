@@ -1,5 +1,6 @@
 //! Looks for the first row, also below the cursor of the claims, where rows lie that were locked,
-//! that were committed late, or that no node was told of; and for claims that have run out.
+//! that were committed late, or that no node was told of; and for claims that have run out. Puts
+//! off what claims have left of the timers that pauses hold.
 //!
 //! While nothing is due, looks are all that a node asks: they cost the store a quarter of a claim.
 

@@ -217,22 +217,24 @@ pub(super) trait Rows: Sized {
                 return Ok(false);
             }
             met += 1;
-            let mut row = row.clone();
             match paused {
                 Some(until) if held < want.holds => {
                     held += 1;
+                    let mut row = row.clone();
                     row.hold(until);
                     changed.push((name.clone(), Some(row)));
                 }
                 None if free < want.limit => {
                     free += 1;
-                    let row = row.claim(name, now, want.lease).map(|(row, claimed)| {
-                        bytes += length;
-                        claims.rows.push(claimed);
-                        row
-                    });
-                    claims.expired += u64::from(row.is_none());
-                    changed.push((name.clone(), row));
+                    let claimed = row.clone().claim(name, now, want.lease);
+                    let Some((row, claimed)) = claimed else {
+                        claims.expired += 1;
+                        changed.push((name.clone(), None));
+                        return Ok(true);
+                    };
+                    bytes += length;
+                    claims.rows.push(claimed);
+                    changed.push((name.clone(), Some(row)));
                 }
                 _ => {} // Passed over.
             }

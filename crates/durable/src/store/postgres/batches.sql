@@ -22,9 +22,9 @@ CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAG
 $$;
 
 -- Claims rows that are due, from a place on: at most `most`, and `bytes` of payloads unless it is
--- one row; what has expired ends. Of the rows that pauses hold, at most `holds` are put off, and the
--- others passed over, 5,000 at a time. The row without a name speaks of all: the clock, how many
--- expired, the next due time and id, whether there are more, and if so from which place on.
+-- one row; what has expired ends. Of the rows that pauses hold, at most `holds` are put off, and
+-- the others passed over, 5,000 at a time. The row without a name speaks of all: the clock, how
+-- many expired, the next due time and id, whether there are more, and if so from which place on.
 CREATE FUNCTION tickwheel.claim_batch(
     namespace text, most bigint, holds bigint, lease bigint, bytes bigint, from_due bigint,
     from_id bigint
@@ -510,9 +510,9 @@ BEGIN
 END $$;
 
 -- Looks for what no claim has met: the first free row that is due from `dues` on, and whether a
--- pause holds that; the oldest claim of tokens from `claims` on, and whether one of those has run out. `running`: all transactions
--- before that number had ended before this looked. `number`: one that was taken after `now`, unless
--- none above `above` has ended.
+-- pause holds that; the oldest claim of tokens from `claims` on, and whether one of those has run
+-- out. `running`: all transactions before that number had ended before this looked. `number`: one
+-- that was taken after `now`, unless none above `above` has ended.
 CREATE FUNCTION tickwheel.look(namespace text, dues bigint, claims bigint, above bigint)
 RETURNS TABLE (
     now bigint, due bigint, id bigint, held boolean, oldest bigint, has_ended boolean,
