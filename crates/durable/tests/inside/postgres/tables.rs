@@ -104,8 +104,8 @@ async fn a_renewal_changes_no_index() {
         .expect("most are HOT");
 }
 
-/// After an upgrade of the C library an index in the database's own order does not find what it has:
-/// a key gets a second timer.
+/// After an upgrade of the C library an index in the database's own order does not find what it
+/// has: a key gets a second timer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_index_is_in_an_order_that_an_upgrade_can_change() {
     let server = Server::start(&["fsync=off"]).unwrap();
