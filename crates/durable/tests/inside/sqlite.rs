@@ -4,12 +4,12 @@ use crate::durable::OpenStore;
 use crate::entry::{Cancelled, Entry, Error, Scheduled, Search};
 use crate::store::alone::Alone;
 use crate::store::conformance::beside::beside_the_model;
-use crate::store::conformance::{Bench, groups, table};
+use crate::store::conformance::{Bench, everything, groups, table};
 use crate::store::rows::Rows;
 use crate::store::sqlite::rows::SCANS;
 use crate::store::sqlite::{Sqlite, SqliteFile, thread};
 use crate::store::states::Row;
-use crate::store::{Claims, Name, Operations, Place, Want};
+use crate::store::{Claims, Name, Operations, Place};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use crate::{DurableBuilder, Outcome};
@@ -96,14 +96,7 @@ impl Bed {
     }
 
     async fn claim(&self) -> Claims {
-        let want = Want {
-            from: Place::before(StoreTime::MIN),
-            limit: 10,
-            holds: 100,
-            bytes: usize::MAX,
-            lease: LEASE,
-        };
-        self.store.claim(want).await.unwrap()
+        self.store.claim(everything(10)).await.unwrap()
     }
 
     async fn take_over(&self) -> usize {

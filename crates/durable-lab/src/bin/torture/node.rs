@@ -192,7 +192,8 @@ async fn effect(
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut config = config.clone();
     // Where an answer is swallowed, nobody else ends the transaction, and its row is kept.
-    config.options("-c idle_in_transaction_session_timeout=6s");
+    let idle = PATIENCE.as_millis();
+    config.options(format!("-c idle_in_transaction_session_timeout={idle}"));
     let mut client = connect(&config).await?;
     let transaction = client.transaction().await?;
     let insert = "INSERT INTO effect (number) VALUES ($1)";

@@ -46,8 +46,6 @@ DECLARE
     expires bigint;
     ended bigint := 0;
     all_until bigint;
-    held_due bigint;
-    held_id bigint;
     last tickwheel.timer;
     next tickwheel.timer;
 BEGIN
@@ -76,7 +74,6 @@ BEGIN
                     AND (t.due, t.id) < (coalesce(edge.due, c.now + 1), coalesce(edge.id, least_id))
                     AND NOT coalesce(p.all_held OR t.tag = ANY (p.tags), false)
                 ORDER BY t.due, t.id LIMIT most FOR UPDATE SKIP LOCKED) l) f;
-    begun := tickwheel.clock();
     IF cardinality(tids) = most AND most > 0 THEN
         SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
     END IF;
@@ -100,8 +97,8 @@ BEGIN
                 AND (t.due, t.id) < (coalesce(last.due, now + 1), coalesce(last.id, least_id))
                 AND (all_held OR t.tag = ANY (tags))
             ORDER BY t.due, t.id LIMIT holds FOR UPDATE SKIP LOCKED);
-        begun := tickwheel.clock();
     END IF;
+    begun := tickwheel.clock();
     IF cardinality(held) = holds AND most = 0 THEN
         last.due := from_due;
         last.id := from_id;
@@ -118,17 +115,13 @@ BEGIN
         SELECT p.until INTO all_until FROM tickwheel.pause p
             WHERE p.space = namespace AND p.scope = '' AND p.until > now;
         -- A pause may be over by now: no row becomes due before `begun`, see `Floor`.
-        WITH put_off AS (
-            UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
-                planned = coalesce(t.planned, t.due), due = greatest(begun, all_until, (
-                    SELECT p.until FROM tickwheel.pause p
-                    WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
-            WHERE t.ctid = ANY (held) AND (all_until IS NOT NULL OR (
-                SELECT true FROM tickwheel.pause p
+        UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
+            planned = coalesce(t.planned, t.due), due = greatest(begun, all_until, (
+                SELECT p.until FROM tickwheel.pause p
                 WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
-            RETURNING t.due, t.id)
-        SELECT h.due, h.id INTO held_due, held_id FROM put_off h
-            ORDER BY h.due, h.id LIMIT 1;
+        WHERE t.ctid = ANY (held) AND (all_until IS NOT NULL OR (
+            SELECT true FROM tickwheel.pause p
+            WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now));
     END IF;
     RETURN QUERY UPDATE tickwheel.timer t SET claim = greatest(begun, abs(t.claim) + 1),
         until = begun + lease, waits_until = NULL, held_from = NULL, attempts = t.attempts + 1
@@ -138,10 +131,6 @@ BEGIN
     SELECT t.* INTO next FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL AND t.due > now
         ORDER BY t.due, t.id LIMIT 1;
-    IF (held_due, held_id) < (next.due, next.id) OR next.due IS NULL THEN
-        next.due := held_due;
-        next.id := held_id;
-    END IF;
     RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
         (last.due IS NOT NULL)::int::text, NULL::bytea, last.due, last.id;
 END $$;

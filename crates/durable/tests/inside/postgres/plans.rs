@@ -4,7 +4,7 @@
 use super::open;
 use super::server::{Server, connect};
 use crate::entry::{Error, Search};
-use crate::store::conformance::{after, timer};
+use crate::store::conformance::{after, everything, timer};
 use crate::store::postgres::link::{Ask, Param};
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::{bulk, claims, lists, look, timers};
@@ -148,10 +148,9 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
     asked.push(("get", KEY));
     let want = Want {
         from: Place::before(now),
-        limit: 1_000,
-        holds: 100,
         bytes: 128 << 10,
         lease,
+        ..everything(1_000)
     };
     drop(claims::claim(at, "n", &want).await);
     asked.push(("claim", &["timer_due"]));

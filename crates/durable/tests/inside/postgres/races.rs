@@ -3,9 +3,9 @@
 
 use super::{Set, open};
 use crate::entry::Search;
-use crate::store::conformance::Bench;
+use crate::store::conformance::{Bench, everything};
 use crate::store::memory::Memory;
-use crate::store::{Ack, Bulk, Ending, Name, NewTimer, Operations, Place, Renewal, Want};
+use crate::store::{Ack, Bulk, Ending, Name, NewTimer, Operations, Renewal, Want};
 use crate::when::{Moment, StoreTime};
 use std::time::Duration;
 use tickwheel::ManualClock;
@@ -62,11 +62,9 @@ async fn call<S: Operations>(store: &S, call: &Call, id: i64, token: &mut i64) -
         Touch(after) => format!("{:?}", store.touch(vec![(name, later(after))], true).await),
         Claim => {
             let want = Want {
-                from: Place::before(StoreTime::MIN),
-                limit: 10,
-                holds: 100,
                 bytes: 1_000,
                 lease: LEASE,
+                ..everything(10)
             };
             let claims = store.claim(want).await.unwrap();
             *token = claims.rows.first().map_or(*token, |row| row.token);

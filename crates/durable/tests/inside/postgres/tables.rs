@@ -4,9 +4,9 @@ use super::open;
 use super::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
 use crate::entry::Error;
-use crate::store::conformance::timer;
+use crate::store::conformance::{everything, timer};
 use crate::store::postgres::{VERSION, migration};
-use crate::store::{Name, NewTimer, Operations, Place, Renewal, Want};
+use crate::store::{Name, NewTimer, Operations, Renewal, Want};
 use crate::when::StoreTime;
 use std::time::Duration;
 
@@ -32,11 +32,9 @@ async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
         assert!(look().await.first.is_some());
     }
     let want = Want {
-        from: Place::before(StoreTime::MIN),
-        limit: 10,
-        holds: 100,
         bytes: 10,
         lease: Duration::ZERO,
+        ..everything(10)
     };
     assert_eq!(store.claim(want).await.unwrap().rows.len(), 1);
     for _ in 0..10 {
@@ -70,11 +68,9 @@ async fn a_renewal_changes_no_index() {
     });
     store.schedule(timers.collect(), false).await.unwrap();
     let want = Want {
-        from: Place::before(StoreTime::MIN),
-        limit: 1_000,
-        holds: 100,
         bytes: 1 << 20,
         lease: LATER,
+        ..everything(1_000)
     };
     let claimed = store.claim(want).await.unwrap().rows;
     assert_eq!(claimed.len(), 100);
