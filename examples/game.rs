@@ -36,7 +36,8 @@ fn main() {
                     timer.add(frame + SECOND, Event::Poison(player));
                 }
                 Event::Poison(player) => {
-                    (health[player], deaths) = (0, deaths + 1);
+                    health[player] = 0;
+                    deaths += 1;
                     timer.add(frame + 3 * SECOND, Event::Respawn(player));
                 }
                 Event::Respawn(player) => health[player] = 100,

@@ -22,7 +22,8 @@ impl DelayedOperation for Fetch {
 
     // Called once: when there are enough bytes, or when the time is up.
     fn on_complete(&mut self) {
-        let (answered, end) = (self.try_complete(), Instant::now());
+        let answered = self.try_complete();
+        let end = Instant::now();
         say(&format!(
             "fetch {} {}",
             self.0,
@@ -38,7 +39,8 @@ fn say(what: &str) {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let timer = Timer::builder().start()?; // One for the whole service, with its own thread.
-    let (fetches, (ends, ended)) = (Purgatory::new(&timer), mpsc::channel());
+    let fetches = Purgatory::new(&timer);
+    let (ends, ended) = mpsc::channel();
     let watch = |number, bytes| {
         say(&format!(
             "fetch {number} waits for {bytes} bytes, until 300 ms"
@@ -46,7 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let fetch = Fetch(number, bytes, ends.clone()); // Dropped when it has ended.
         fetches.try_complete_else_watch(fetch, *START + 300 * MS, &["orders"])
     };
-    let (_, second, _) = (watch(1, 10)?, watch(2, 100)?.pending(), watch(3, 100)?);
+    let _ = watch(1, 10)?;
+    let second = watch(2, 100)?.pending();
+    let _ = watch(3, 100)?;
     drop(ends);
 
     thread::sleep(100 * MS);

@@ -14,7 +14,8 @@ fn read(path: &Path) -> String {
 /// Returns all files of the repository that end with `.` and `extension`, except build outputs
 /// and what is in `tests`, such as the frames of pages.
 fn files(extension: &str) -> Vec<PathBuf> {
-    let (mut found, mut folders) = (Vec::new(), vec![root().to_owned()]);
+    let mut found = Vec::new();
+    let mut folders = vec![root().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("a readable folder").path();

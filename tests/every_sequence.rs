@@ -118,7 +118,8 @@ impl Shared {
 
 impl Real for Shared {
     fn start(now: u64) -> Self {
-        let (clock, expired) = (ManualClock::new(), Arc::default());
+        let clock = ManualClock::new();
+        let expired = Arc::default();
         let sink: Arc<Mutex<Vec<usize>>> = Arc::clone(&expired);
         let builder = Timer::builder()
             .shards(1)
@@ -230,7 +231,8 @@ impl<R: Real> Run<R> {
         } else {
             timer.filed.max(timer.deadline)
         };
-        (timer.filed, timer.deadline) = (until.max(self.now), deadline);
+        timer.filed = until.max(self.now);
+        timer.deadline = deadline;
         assert_eq!(self.real.move_to(id, timer.deadline), timer.is_pending);
         true
     }

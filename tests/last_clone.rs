@@ -95,7 +95,8 @@ fn a_pending_task_whose_drop_panics_keeps_no_other_one_from_being_dropped() {
     let builder = Timer::builder()
         .clock(ManualClock::new())
         .executor(|_: Brittle| ());
-    let (timer, task) = (builder.build().unwrap(), Arc::new(()));
+    let timer = builder.build().unwrap();
+    let task = Arc::new(());
     let add = |number| {
         let task = Brittle {
             panics: number == 500,
@@ -154,7 +155,8 @@ fn a_drop_that_is_meant_is_not_reported() {
 /// ends, without a task.
 fn keeps<T>(make: impl FnOnce(&Timer) -> T) -> bool {
     let timer = by_hand();
-    let (weak, made) = (timer.downgrade(), make(&timer));
+    let weak = timer.downgrade();
+    let made = make(&timer);
     drop(timer);
     let keeps = weak.upgrade().is_some();
     drop_warns_of(made, &[]);
@@ -235,7 +237,8 @@ fn handles_do_not_keep_their_timer() {
 #[test]
 fn a_series_may_drop_the_last_clone_of_its_timer_in_a_run() {
     let timer = Timer::builder().start().unwrap();
-    let (weak, last) = (timer.downgrade(), Arc::new(Mutex::new(None)));
+    let weak = timer.downgrade();
+    let last = Arc::new(Mutex::new(None));
     let (sender, has_gone) = channel();
     let taken = Arc::clone(&last);
     let _series = Periodic::every(Duration::from_millis(1)).start(&timer, move |_| {

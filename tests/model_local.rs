@@ -151,7 +151,8 @@ impl Run {
     fn new(config: Config) -> Self {
         let real = LocalTimer::starting_at(config.start, config.wheel_size);
         let size = config.wheel_size as u64;
-        let (now, timers) = (config.start, Vec::new());
+        let now = config.start;
+        let timers = Vec::new();
         let mut run = Run {
             real,
             size,

@@ -34,7 +34,8 @@ fn nothing_starts(clock: &ManualClock) {
 }
 
 fn inside() {
-    let (clock, (sender, expired)) = (ManualClock::new(), std::sync::mpsc::channel());
+    let clock = ManualClock::new();
+    let (sender, expired) = std::sync::mpsc::channel();
     let executor = move |id: u32| sender.send(id).expect("the receiver lives");
     let builder = Timer::builder().clock(clock.clone()).executor(executor);
     let timer = builder.build().expect("no thread is needed");

@@ -98,7 +98,8 @@ fn run(seed: u64) -> String {
     let expired = move |key, beats: u32| noted.note("session", (key, beats));
     let sessions = KeyedTimer::new(&timer, expired);
     let fetches = Purgatory::new(&other);
-    let (inner, pages) = (clock.clone(), Arc::default());
+    let inner = clock.clone();
+    let pages = Arc::default();
     let service = Service {
         clock: inner,
         journal,
@@ -158,8 +159,10 @@ impl Service {
     /// Starts series that deliver pages, and add tasks to the other timer.
     fn series(&self) -> Vec<Series> {
         let start = |number: u64| {
-            let (journal, other) = (self.journal.clone(), self.other.downgrade());
-            let (pages, fetches) = (Arc::clone(&self.pages), self.fetches.clone());
+            let journal = self.journal.clone();
+            let other = self.other.downgrade();
+            let pages = Arc::clone(&self.pages);
+            let fetches = self.fetches.clone();
             let every = Periodic::every(700 * MS).jitter(MS * (number % 3 * 50) as u32);
             let run = move |run: &Run<'_>| {
                 journal.note("run", (number, run.number()));
@@ -187,7 +190,8 @@ impl Service {
             self.journal.note("request", number);
             let keys = [(); 3].map(|()| self.clock.random() % 12);
             let wanted = self.pages.lock().unwrap().len() + 5 + number as usize % 20;
-            let (pages, journal) = (Arc::clone(&self.pages), self.journal.clone());
+            let pages = Arc::clone(&self.pages);
+            let journal = self.journal.clone();
             let fetch = Fetch {
                 number,
                 wanted,
@@ -253,7 +257,8 @@ fn the_same_seed_gives_the_same_run_with_all_parts_in_three_processes() {
 #[test]
 fn the_same_seed_gives_the_same_run_twice_in_one_process() {
     for seed in 0..5 {
-        let (one, other) = (run(seed), run(seed));
+        let one = run(seed);
+        let other = run(seed);
         let differs = one
             .lines()
             .zip(other.lines())
@@ -354,7 +359,8 @@ fn another_seed_gives_another_order_at_the_same_times() {
 #[test]
 fn with_a_seed_any_of_several_timers_comes_first() {
     let order = |seed| {
-        let (clock, order) = (ManualClock::seeded(seed), Arc::new(Mutex::new(Vec::new())));
+        let clock = ManualClock::seeded(seed);
+        let order = Arc::new(Mutex::new(Vec::new()));
         let hosts = [0, 1, 2].map(|host| {
             let timer = Timer::builder()
                 .clock(clock.behind(S * host))
@@ -402,9 +408,12 @@ fn ticks_keep_their_order_in_a_leap_and_a_long_cascade() {
 #[test]
 fn a_task_that_asks_what_is_next_changes_no_order() {
     for seed in 0..4 {
-        let (clock, seen) = (ManualClock::seeded(seed), Arc::new(Mutex::new(Vec::new())));
+        let clock = ManualClock::seeded(seed);
+        let seen = Arc::new(Mutex::new(Vec::new()));
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-        let (asks, keys, third) = (timer.downgrade(), Arc::clone(&seen), Arc::clone(&seen));
+        let asks = timer.downgrade();
+        let keys = Arc::clone(&seen);
+        let third = Arc::clone(&seen);
         let keyed = KeyedTimer::new(&timer, move |key: u32, ()| {
             keys.lock().unwrap().push(key);
             let _ = asks.upgrade().unwrap().next_expiration();
@@ -458,7 +467,8 @@ fn random_numbers_are_those_of_the_seed() {
     let clock = ManualClock::new();
     assert_eq!([(); 3].map(|()| clock.random()), first);
     let host = ManualClock::seeded(7);
-    let (here, there) = (host.ahead(S), host.behind(S));
+    let here = host.ahead(S);
+    let there = host.behind(S);
     let numbers = [here.random(), there.random(), host.random()];
     let alone = ManualClock::seeded(7);
     assert_eq!(

@@ -101,7 +101,8 @@ impl ManualClock {
     /// use tickwheel::{ManualClock, Timer};
     ///
     /// let run = |seed| {
-    ///     let (clock, log) = (ManualClock::seeded(seed), Arc::new(Mutex::new(String::new())));
+    ///     let clock = ManualClock::seeded(seed);
+    ///     let log = Arc::new(Mutex::new(String::new()));
     ///     let timer = Timer::builder().clock(clock.clone()).build()?;
     ///     for name in ['a', 'b', 'c'] {
     ///         let log = Arc::clone(&log);

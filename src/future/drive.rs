@@ -47,7 +47,8 @@ impl Listener {
     /// }
     ///
     /// let timer = Timer::builder().build()?;
-    /// let (listener, added) = (timer.listener(), timer.clone());
+    /// let listener = timer.listener();
+    /// let added = timer.clone();
     /// thread::spawn(move || added.after(Duration::from_millis(5), || println!("5 ms")));
     ///
     /// // The loop; here until one timer has expired.

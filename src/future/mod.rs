@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 /// # pollster::block_on(async {
 /// # let timer = Timer::builder().start()?;
 /// # let connect = std::future::pending::<()>();
-/// # let (short, long) = (Duration::from_millis(1), Duration::from_secs(3600));
+/// # let short = Duration::from_millis(1);
+/// # let long = Duration::from_secs(3600);
 /// let call = async {
 ///     let connected = timer.timeout(short, connect).await;
 ///     connected.map_err(|error| ("connect", error))
@@ -81,7 +82,8 @@ impl<T: 'static> Timer<T> {
     /// # use tickwheel::future::TimedError;
     /// # pollster::block_on(async {
     /// let timer = Timer::builder().start()?;
-    /// let (millisecond, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
+    /// let millisecond = Duration::from_millis(1);
+    /// let hour = Duration::from_secs(3600);
     /// assert_eq!(timer.timeout(hour, async { 7 }).await, Ok(7));
     /// let never = timer.timeout(millisecond, std::future::pending::<()>());
     /// assert_eq!(never.await, Err(TimedError::Elapsed));

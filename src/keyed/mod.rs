@@ -444,7 +444,8 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
     /// # let timer = Timer::builder().build()?;
     /// # let sessions = KeyedTimer::new(&timer, |_: &str, _: u32| ());
     /// # sessions.add("ada", Duration::from_secs(60), 1_u32)?;
-    /// let (mut clients, mut position) = (Vec::new(), Some(0));
+    /// let mut clients = Vec::new();
+    /// let mut position = Some(0);
     /// while let Some(from) = position {
     ///     position = sessions.visit_from(from, |client, _, _| clients.push(*client));
     /// }
@@ -614,7 +615,8 @@ mod tests {
         let keyed = || KeyedTimer::new(&timer, |_: Own, _: u32| ());
         let set = |keyed: &KeyedTimer<Own, u32>| keyed.keys().shards.set.as_ptr();
         let gone = keyed();
-        let (listed, former) = (Arc::clone(gone.keys()), set(&gone));
+        let listed = Arc::clone(gone.keys());
+        let former = set(&gone);
         drop(gone);
         let next = keyed();
         assert!(

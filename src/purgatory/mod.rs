@@ -369,7 +369,8 @@ where
     /// # let waits: Vec<_> = (0..20)
     /// #     .map(|_| fetches.wait(|| false, Duration::MAX, &["orders-0", "orders-1"]))
     /// #     .collect();
-    /// let (mut waiting, mut position) = (HashMap::new(), Some(0));
+    /// let mut waiting = HashMap::new();
+    /// let mut position = Some(0);
     /// while let Some(from) = position {
     ///     position = fetches.visit_keys_from(from, |key, count| {
     ///         *waiting.entry(*key).or_insert(0) += count;
@@ -651,7 +652,8 @@ impl<K: Eq + Clone + 'static, O: DelayedOperation> Pending<K, O> {
     /// # }
     /// let clock = ManualClock::new();
     /// let timer = Timer::builder().clock(clock.clone()).build()?;
-    /// let (fetches, second) = (Purgatory::new(&timer), Duration::from_secs(1));
+    /// let fetches = Purgatory::new(&timer);
+    /// let second = Duration::from_secs(1);
     /// let watch = fetches.try_complete_else_watch(Fetch, second, &["orders-0"])?;
     /// let fetch = watch.pending().unwrap();
     /// clock.run_for(second / 2);
@@ -683,7 +685,8 @@ impl<K: Eq + Clone + 'static, O: DelayedOperation> Pending<K, O> {
     /// # }
     /// # let clock = ManualClock::new();
     /// # let timer = Timer::builder().clock(clock.clone()).build()?;
-    /// # let (fetches, second) = (Purgatory::new(&timer), Duration::from_secs(1));
+    /// # let fetches = Purgatory::new(&timer);
+    /// # let second = Duration::from_secs(1);
     /// let watch = fetches.try_complete_else_watch(Fetch, 30 * second, &["orders-0"])?;
     /// let fetch = watch.pending().unwrap();
     /// assert!(fetch.hasten(5 * second) && fetch.hasten(60 * second));

@@ -181,7 +181,8 @@ enum Offset {
 impl Span {
     /// Returns the moment in nanoseconds since the timer was built.
     pub(crate) fn resolve(self, now: u64, config: &Config, like: &[u64]) -> u64 {
-        let (tick, size) = (config.tick, config.wheel_size.max(4) as u64);
+        let tick = config.tick;
+        let size = config.wheel_size.max(4) as u64;
         let ticks: Vec<u64> = like.iter().map(|nanos| nanos / tick).collect();
         let exactly = self
             .ticks

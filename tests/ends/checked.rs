@@ -40,7 +40,8 @@ impl<const TEST: u8> Steps<TEST> {
     /// Watches it in a purgatory of which it has the only clone; its fourth check, by the timer's
     /// executor, passes that on.
     fn watch(self, timer: &Timer) -> Pending<u32, Self> {
-        let (own, purgatory) = (Arc::clone(&self.own), Purgatory::new(timer));
+        let own = Arc::clone(&self.own);
+        let purgatory = Purgatory::new(timer);
         *own.lock().unwrap() = Some(purgatory.clone());
         let watch = purgatory.try_complete_else_watch(self, HOUR, &[1]).unwrap();
         watch.pending().expect("it waits")
@@ -112,7 +113,8 @@ fn a_panic_counts_in_its_own_purgatory_only() {
 #[test]
 fn a_check_under_way_keeps_no_executor() {
     within(|| {
-        let (guard, (sender, tasks)) = (Arc::new(()), channel());
+        let guard = Arc::new(());
+        let (sender, tasks) = channel();
         let executor_guard = Arc::clone(&guard);
         let executor = move |task: Task| {
             let _ = &executor_guard;
@@ -123,7 +125,8 @@ fn a_check_under_way_keeps_no_executor() {
             .executor(executor)
             .build()
             .unwrap();
-        let (last, (left, was_left)) = (timer.clone(), channel());
+        let last = timer.clone();
+        let (left, was_left) = channel();
         let operation = Steps::<3>::new(move |purgatory| {
             drop((purgatory, last));
             left.send(Arc::strong_count(&guard) - 1).unwrap();

@@ -38,10 +38,8 @@ fn ends_everything<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock, end:
     let woken: [Arc<Wakes>; 2] = Default::default();
     let wakers = woken.clone().map(Waker::from);
     let [mut first, mut second] = wakers.each_ref().map(Context::from_waker);
-    let (mut sleep, mut timed) = (
-        pin!(timer.sleep(S)),
-        pin!(timer.timeout(S, pending::<()>())),
-    );
+    let mut sleep = pin!(timer.sleep(S));
+    let mut timed = pin!(timer.timeout(S, pending::<()>()));
     assert!(sleep.as_mut().poll(&mut first).is_pending());
     assert!(timed.as_mut().poll(&mut second).is_pending());
 
@@ -167,9 +165,11 @@ fn adders_delay_neither_an_end_nor_a_turn() {
     type Call = fn(&Timer);
     let shutdown: Call = |timer| drop(timer.shutdown());
     let turn: Call = |timer| _ = timer.advance_clock(Duration::ZERO);
-    let (driven, reaped) = (builder().build().unwrap(), builder().start().unwrap());
+    let driven = builder().build().unwrap();
+    let reaped = builder().start().unwrap();
     for (timer, call) in [(driven, turn), (reaped, shutdown)] {
-        let (stop, start) = (AtomicBool::new(false), Instant::now());
+        let stop = AtomicBool::new(false);
+        let start = Instant::now();
         let is_over = || stop.load(SeqCst) || start.elapsed() > Duration::from_secs(5);
         let in_time = thread::scope(|scope| {
             for _ in 0..2 {

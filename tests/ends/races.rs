@@ -97,9 +97,12 @@ fn tasks_of_two_timers_may_end_both() {
     let ends: [fn(&Pair, usize); 2] = [shuts_down, drops_the_other];
     for end in ends.repeat(10) {
         let pair: Pair = Arc::new([(); 2].map(|()| Mutex::new(Timer::builder().start().ok())));
-        let (both, (sender, ended)) = (Arc::new(Barrier::new(2)), channel());
+        let both = Arc::new(Barrier::new(2));
+        let (sender, ended) = channel();
         for own in 0..2 {
-            let (pair, both, sender) = (Arc::clone(&pair), Arc::clone(&both), sender.clone());
+            let pair = Arc::clone(&pair);
+            let both = Arc::clone(&both);
+            let sender = sender.clone();
             let timer = pair[own].lock().unwrap().clone().expect("it has started");
             let task = move || {
                 both.wait();

@@ -142,10 +142,8 @@ impl DelayedOperation for Token {
 
 /// Drives a timer, on a thread of its own, until it has ended.
 fn drive<T: Send + 'static>(timer: &Timer<T>, by_future: bool) -> JoinHandle<()> {
-    let (weak, mut future) = (
-        timer.downgrade(),
-        Box::pin(timer.drive(|_| pending::<()>())),
-    );
+    let weak = timer.downgrade();
+    let mut future = Box::pin(timer.drive(|_| pending::<()>()));
     thread::spawn(move || {
         let context = &mut Context::from_waker(Waker::noop());
         while by_future && future.as_mut().poll(context).is_pending() {
@@ -164,7 +162,8 @@ fn finish<T: Send + 'static>(
     random: &mut Rng,
     run: impl Fn(T) + Clone + Send + Sync + 'static,
 ) -> Timer<T> {
-    let (site, again) = (Arc::clone(&token.site), run.clone());
+    let site = Arc::clone(&token.site);
+    let again = run.clone();
     let refused = AtomicBool::new(false);
     let builder = match random.u64(..3) {
         _ if site.strict => builder.executor(run),
@@ -196,7 +195,8 @@ fn finish<T: Send + 'static>(
     let unpolled = Box::pin(timer.drive(|_| pending::<()>()));
     site.handles.lock().unwrap().push(Handle::Drive(unpolled));
     if random.u64(..2) == 0 {
-        let (listener, listens) = (timer.listener(), Token::new(&site));
+        let listener = timer.listener();
+        let listens = Token::new(&site);
         listener.next_expiration(&calls::waker(move || listens.act()));
         site.handles
             .lock()
@@ -223,7 +223,8 @@ impl Site {
             .tick(Duration::from_micros(tick))
             .wheel_size(4);
         let builder = builder.shards(1 + random.u64(..2) as usize);
-        let (owner, expires) = (token(), Arc::new(token()));
+        let owner = token();
+        let expires = Arc::new(token());
         let piece = if site.own {
             Piece::Own(finish(owner, builder, random, move |_| expires.expire()))
         } else {

@@ -84,7 +84,9 @@ fn shut_down(site: &Site, random: &mut Rng) {
 }
 
 fn use_piece(site: &Arc<Site>, piece: Piece, random: &mut Rng) {
-    let (token, delay, key) = (Token::new(site), delay(random), random.u64(..8) as u32);
+    let token = Token::new(site);
+    let delay = delay(random);
+    let key = random.u64(..8) as u32;
     match piece {
         Piece::Timer(timer) => use_timer(site, &timer, random),
         Piece::Own(timer) => match random.u64(..8) {
@@ -114,7 +116,8 @@ fn use_piece(site: &Arc<Site>, piece: Piece, random: &mut Rng) {
 }
 
 fn use_timer(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
-    let (token, delay) = (Token::new(site), delay(random));
+    let token = Token::new(site);
+    let delay = delay(random);
     match random.u64(..16) {
         0..3 => build_on(site, timer, random),
         3 | 4 => {
@@ -181,7 +184,8 @@ fn build_on(site: &Arc<Site>, timer: &Timer, random: &mut Rng) {
 }
 
 fn use_handle(site: &Site, mut handle: Handle, random: &mut Rng) {
-    let (delay, acts) = (delay(random), random.u64(..3) == 0);
+    let delay = delay(random);
+    let acts = random.u64(..3) == 0;
     match &mut handle {
         Handle::Timeout(timeout) if acts => drop(timeout.cancel()),
         Handle::Timeout(timeout) => _ = timeout.touch(delay) || timeout.reschedule(delay),

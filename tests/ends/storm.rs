@@ -196,7 +196,8 @@ fn round(seed: u64) {
     });
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            let (world, mut random) = (&world, world.random());
+            let mut random = world.random();
+            let world = &world;
             scope.spawn(move || {
                 PLAIN.set(true);
                 world.act(STEPS, &mut random);
@@ -246,14 +247,13 @@ fn number(variable: &str) -> Option<u64> {
 
 #[test]
 fn what_ends_takes_all_that_is_its_own_and_nothing_else() {
-    let (seconds, seed) = (
-        number("TICKWHEEL_ENDS_SECONDS"),
-        number("TICKWHEEL_ENDS_SEED"),
-    );
+    let seconds = number("TICKWHEEL_ENDS_SECONDS");
+    let seed = number("TICKWHEEL_ENDS_SEED");
     let epoch = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("after 1970");
-    let (start, first) = (Instant::now(), seconds.map_or(0, |_| epoch.as_secs()));
+    let start = Instant::now();
+    let first = seconds.map_or(0, |_| epoch.as_secs());
     let goes_on = |number| match seconds {
         Some(seconds) => start.elapsed() < Duration::from_secs(seconds),
         None => number < ROUNDS,
@@ -290,13 +290,15 @@ pub(crate) fn doing<R>(what: String, code: impl FnOnce() -> R) -> R {
 }
 
 fn look_on() {
-    let (mut seen, mut since) = (0, Instant::now());
+    let mut seen = 0;
+    let mut since = Instant::now();
     loop {
         thread::sleep(Duration::from_millis(500));
         let now = PROGRESS.load(SeqCst);
         DOING.lock().unwrap().retain(|_, doing| !doing.is_empty());
         if now != seen || DOING.lock().unwrap().is_empty() {
-            (seen, since) = (now, Instant::now());
+            seen = now;
+            since = Instant::now();
         }
         if since.elapsed() > STILL {
             // Not `eprintln!`, whose text the test's runner loses when it is aborted.

@@ -102,7 +102,8 @@ fn it_advances_when_its_sleep_completes() {
 
 #[test]
 fn it_is_not_woken_by_sleeps_that_end_at_once_but_makes_others_with_each_poll() {
-    let (fixture, made) = (Fixture::new(), Cell::new(0));
+    let fixture = Fixture::new();
+    let made = Cell::new(0);
     let mut drive = pin!(fixture.timer.drive(|_| {
         made.set(made.get() + 1);
         ready(())
@@ -125,8 +126,10 @@ fn it_is_not_woken_by_sleeps_that_end_at_once_but_makes_others_with_each_poll() 
 /// As tokio's does outside its runtime.
 #[test]
 fn after_a_panic_of_what_makes_its_sleep_it_makes_another() {
-    let (fixture, slept) = (Fixture::new(), RefCell::new(Vec::new()));
-    let (sleep, panics) = (fixture.sleep(&slept), Cell::new(true));
+    let fixture = Fixture::new();
+    let slept = RefCell::new(Vec::new());
+    let sleep = fixture.sleep(&slept);
+    let panics = Cell::new(true);
     let mut drive = Box::pin(fixture.timer.drive(|next| {
         assert!(!panics.get());
         sleep(next)
@@ -151,7 +154,8 @@ fn it_completes_when_the_timer_is_shut_down_or_its_last_clone_is_dropped() {
         Poll::Ready(())
     );
 
-    let (fixture, timer) = (Fixture::new(), Timer::builder().build().unwrap());
+    let fixture = Fixture::new();
+    let timer = Timer::builder().build().unwrap();
     let mut drive = pin!(timer.drive(|_| pending::<()>()));
     assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
     let weak = timer.downgrade();

@@ -122,7 +122,8 @@ fn run(
 #[test]
 fn sleeps_do_what_the_model_says_after_every_step() {
     fn agrees(steps: Vec<Step>) {
-        let (fixture, mut model) = (Fixture::new(), Model::default());
+        let fixture = Fixture::new();
+        let mut model = Model::default();
         let counts: [Arc<Wakes>; WAKERS] = Default::default();
         let wakers = counts.clone().map(Waker::from);
         let mut sleeps: [Option<Pin<Box<Sleep>>>; SLEEPS] = Default::default();

@@ -98,7 +98,8 @@ fn what_is_over_at_once_says_that_its_timer_is_shut_down_or_full() {
 #[test]
 fn an_interval_may_begin_later_and_be_moved_and_change_its_period() {
     let fixture = Fixture::new();
-    let (clock, start) = (&fixture.clock, fixture.clock.now());
+    let clock = &fixture.clock;
+    let start = clock.now();
     let mut interval = fixture.timer.interval_at(30 * MS, 10 * MS);
     let tick = |interval: &mut Interval, expected: Duration| {
         assert_eq!(clock.block_on(interval.tick()), Some(Ok(start + expected)));
@@ -120,7 +121,8 @@ fn a_drive_with_much_to_do_lets_others_run() {
     let mut drive = pin!(fixture.timer.drive(|_| pending::<()>()));
     fixture.clock.advance(MS);
     fixture.wakes.take();
-    let (mut left, mut polls) = (fixture.timer.len(), 0);
+    let mut left = fixture.timer.len();
+    let mut polls = 0;
     while left > 0 {
         assert_eq!(fixture.poll(drive.as_mut()), Poll::Pending);
         let expired = left - fixture.timer.len();

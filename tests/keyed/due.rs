@@ -101,7 +101,8 @@ fn what_is_refused_leaves_a_key_whose_time_is_up_as_it_was() {
 #[test]
 fn a_hastened_key_expires_at_the_earliest_time_that_was_named() {
     let fixture = Fixture::new();
-    let (keyed, now) = (&fixture.keyed, fixture.clock.now());
+    let keyed = &fixture.keyed;
+    let now = fixture.clock.now();
     fixture.schedule(1, HOUR, 11);
     assert!(keyed.hasten(&1, 5 * MS) && keyed.hasten(&1, 3 * MS) && keyed.hasten(&1, 4 * MS));
     assert_eq!(keyed.deadline(&1), Some(now + 3 * MS));
@@ -116,13 +117,15 @@ fn a_hastened_key_expires_at_the_earliest_time_that_was_named() {
 /// the clock read under the lock, no read came while the test held that.
 #[test]
 fn the_clock_is_read_once_and_before_the_lock_is_taken() {
-    let (reads, start) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+    let reads = Arc::new(AtomicUsize::new(0));
+    let start = Instant::now();
     let counted = Arc::clone(&reads);
     let clock = Clock::reading(move || start + NS * counted.fetch_add(1, Ordering::SeqCst) as u32);
     let timer = Timer::builder().shards(1).clock(clock).build().unwrap();
     let keyed = KeyedTimer::new(&timer, |_: u32, _: u32| ());
     keyed.add(1, 2 * HOUR, 11).unwrap();
-    let (at, read) = (start + HOUR, || reads.load(Ordering::SeqCst));
+    let at = start + HOUR;
+    let read = || reads.load(Ordering::SeqCst);
     let calls: [&(dyn Fn() -> bool + Sync); 7] = [
         &|| keyed.get(&1) == Some(11),
         &|| keyed.touch(&1, at),

@@ -247,7 +247,8 @@ fn every_key_is_visited_once_however_many_there_are() {
 
 /// Returns every key's visits by `visit_from`, each step of which visits some, but not too many.
 fn visits_in_steps(fixture: &Fixture) -> BTreeMap<u32, u32> {
-    let (mut visits, mut place) = (BTreeMap::new(), Some(0));
+    let mut visits = BTreeMap::new();
+    let mut place = Some(0);
     while let Some(from) = place {
         let mut step = 0;
         place = fixture.keyed.visit_from(from, |key, _, _| {
@@ -283,7 +284,8 @@ fn any_number_is_a_place() {
         1 << 63,
         u64::MAX,
     ] {
-        let (mut from, mut seen) = (Some(place), 0);
+        let mut from = Some(place);
+        let mut seen = 0;
         while let Some(place) = from {
             from = fixture.keyed.visit_from(place, |_, _, _| seen += 1);
         }

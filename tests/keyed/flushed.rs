@@ -63,7 +63,8 @@ impl Flushed {
 #[test]
 fn a_flushed_key_is_gone_before_its_task_has_run() {
     let flushed = Flushed::new();
-    let (keyed, timer) = (&flushed.keyed, &flushed.timer);
+    let keyed = &flushed.keyed;
+    let timer = &flushed.timer;
     assert_eq!((keyed.len(), timer.len(), timer.stats().expired), (0, 0, 2));
     assert_eq!(timer.stats().lateness.count(), 2);
     assert!(!keyed.contains(&1) && !keyed.touch(&1, HOUR) && !keyed.reschedule(&1, HOUR));
@@ -144,7 +145,8 @@ fn a_kept_key_is_dropped_if_there_is_a_newer_value() {
             .build()
             .unwrap();
         let keep = |key: u32, task: Value| Some((key, TimerEntry::after(HOUR, task)));
-        let (keyed, kept) = (KeyedTimer::new(&timer, keep), Arc::new(1));
+        let keyed = KeyedTimer::new(&timer, keep);
+        let kept = Arc::new(1);
         keyed.add(1, Duration::ZERO, Arc::clone(&kept)).unwrap();
         assert_eq!(timer.advance_clock(Duration::ZERO), 1);
         let other = if is_there { 1 } else { 2 };

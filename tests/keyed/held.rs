@@ -122,7 +122,8 @@ impl Eq for Picky {}
 /// A key that is kept, and cannot be compared, costs only its own task.
 #[test]
 fn a_kept_key_that_panics_panics_in_its_own_task() {
-    let (picky, task) = (Arc::new(AtomicBool::new(false)), Arc::new(6));
+    let picky = Arc::new(AtomicBool::new(false));
+    let task = Arc::new(6);
     let key = |number| Picky(number, Arc::clone(&picky));
     let (timer, keyed, tasks) = kept(key(1), Arc::clone(&task));
     keyed.add(key(2), HOUR, Arc::new(7)).unwrap();

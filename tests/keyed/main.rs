@@ -162,7 +162,8 @@ fn after_a_shutdown_of_the_timer_nothing_expires_or_moves_and_everything_can_be_
     assert!(fixture.timer.shutdown().is_empty());
     let refused = fixture.keyed.add(1, MS, 9);
     assert!(matches!(refused, Err(AddError::Shutdown(_))));
-    let (keyed, before) = (&fixture.keyed, fixture.keyed.deadline(&1));
+    let keyed = &fixture.keyed;
+    let before = keyed.deadline(&1);
     let moves = [
         keyed.touch(&1, HOUR),
         keyed.touch_if(&1, HOUR, |_, _| true),
@@ -195,7 +196,9 @@ fn nothing_expires_after_the_last_clone_was_dropped() {
         .unwrap();
     let last: Arc<Mutex<Option<KeyedTimer<u32, u32>>>> = Arc::default();
     let (sender, expired) = channel();
-    let (held, inner, hands) = (Arc::clone(&last), timer.downgrade(), clock.clone());
+    let held = Arc::clone(&last);
+    let inner = timer.downgrade();
+    let hands = clock.clone();
     let keyed = KeyedTimer::new(&timer, move |key, _| {
         sender.send(key).unwrap();
         if key == 1 {

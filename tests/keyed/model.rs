@@ -86,8 +86,11 @@ impl Run {
                 TimerEntry::after(Duration::from_nanos(delay * tick), task),
             ))
         });
-        let (origin, now) = (clock.now(), Moment::new(0, config.tick));
-        let (model, flushed, tasks) = (BTreeMap::new(), Vec::new(), 0);
+        let origin = clock.now();
+        let now = Moment::new(0, config.tick);
+        let model = BTreeMap::new();
+        let flushed = Vec::new();
+        let tasks = 0;
         Run {
             config,
             keyed,
@@ -184,7 +187,8 @@ impl Run {
         deadline: u64,
         added: Result<Option<u32>, AddError<u32>>,
     ) {
-        let (room, task) = (self.has_room(), self.tasks);
+        let room = self.has_room();
+        let task = self.tasks;
         match (added, self.model.get_mut(&key)) {
             (Ok(former), Some(expected)) => {
                 assert_eq!(former, Some(expected.task), "the task that {key} had");
@@ -421,7 +425,8 @@ pub(crate) enum Step {
 impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let key = u32::arbitrary(g) % KEYS;
-        let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
+        let span = Span::arbitrary(g);
+        let how = How::arbitrary(g);
         match u8::arbitrary(g) % 37 {
             0..=7 => Step::Add(key, span, how),
             8..=10 => Step::AddIfAbsent(key, span, how),

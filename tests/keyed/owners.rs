@@ -131,7 +131,9 @@ fn what_was_dropped_wakes_nobody(beside: usize) {
 fn keyed_timers_come_and_go_inside_a_turn() {
     fn link(timer: &Timer<u64>, left: usize, ended: &Arc<AtomicUsize>) {
         let keep = Arc::new(std::sync::Mutex::new(None));
-        let (weak, own, ended) = (timer.downgrade(), Arc::clone(&keep), Arc::clone(ended));
+        let weak = timer.downgrade();
+        let own = Arc::clone(&keep);
+        let ended = Arc::clone(ended);
         let keyed = KeyedTimer::new(timer, move |_: u32, _: u32| {
             ended.fetch_add(1, Ordering::Relaxed);
             let timer = weak.upgrade().expect("the test has it");

@@ -45,8 +45,10 @@ impl Run {
             .builder(&clock)
             .executor(move |id: u32| sink.lock().unwrap().push(id));
         let real = builder.build().expect("the options are in their ranges");
-        let (origin, now) = (clock.now(), Moment::new(0, config.tick));
-        let (handles, expected) = (Vec::new(), Vec::new());
+        let origin = clock.now();
+        let now = Moment::new(0, config.tick);
+        let handles = Vec::new();
+        let expected = Vec::new();
         Run {
             config,
             real,

@@ -43,7 +43,8 @@ impl Timer {
     }
 
     fn file(&mut self, now: &Moment) {
-        let (tick, present) = (now.tick_of(self.deadline), now.rounded_down());
+        let tick = now.tick_of(self.deadline);
+        let present = now.rounded_down();
         let is_due = self.deadline <= now.nanos;
         (self.by, self.from) = if is_due { (present, 0) } else { (tick, tick) };
     }
@@ -80,7 +81,8 @@ impl Timer {
         if extend {
             // It stays where it is until that is looked at.
             let tick = now.tick_of(deadline);
-            (self.by, self.from) = (self.by.max(tick), self.from.min(tick));
+            self.by = self.by.max(tick);
+            self.from = self.from.min(tick);
         } else {
             self.file(now);
         }

@@ -24,7 +24,8 @@ pub(crate) enum Op {
 impl Arbitrary for Op {
     fn arbitrary(g: &mut Gen) -> Self {
         let nth = usize::arbitrary(g) % 80;
-        let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
+        let span = Span::arbitrary(g);
+        let how = How::arbitrary(g);
         match u8::arbitrary(g) % 32 {
             0..=10 => Op::Add(span, how, false),
             11 => Op::Add(span, how, true),

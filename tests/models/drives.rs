@@ -27,7 +27,8 @@ impl Wake for Bell {
 /// until the next expiration: moving the clock rings. Rung before, the bell ends the next wait, as
 /// an `eventfd` does.
 fn run<T: Send + 'static>(timer: &Timer<T>, is_over: impl Fn() -> bool) {
-    let (bell, listener) = (Arc::new(Bell::default()), timer.listener());
+    let bell = Arc::new(Bell::default());
+    let listener = timer.listener();
     let waker = Waker::from(Arc::clone(&bell));
     loop {
         timer.advance_clock(Duration::ZERO);
@@ -162,7 +163,8 @@ fn earlier_timer_wakes_the_future() {
 fn a_future_that_is_dropped_leaves_the_other_one() {
     explore("a_future_that_is_dropped_leaves_the_other_one", 1, || {
         let world = World::by_hand();
-        let (future, dropped) = (drive(&world.timer), drive(&world.timer));
+        let future = drive(&world.timer);
+        let dropped = drive(&world.timer);
         let driver = thread::spawn(|| block_on(future));
         all(
             || {
@@ -213,7 +215,8 @@ fn last_clone_against_the_future() {
 #[test]
 fn seeded_turn_against_another() {
     explore("seeded_turn_against_another", 2, || {
-        let (clock, ran) = (ManualClock::seeded(1), Arc::new(AtomicU64::new(0)));
+        let clock = ManualClock::seeded(1);
+        let ran = Arc::new(AtomicU64::new(0));
         let timer = builder()
             .0
             .clock(clock.clone())

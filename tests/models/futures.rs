@@ -161,7 +161,8 @@ fn reset_against_wake() {
         let (timer, clock) = with_reaper();
         let start = timer.now();
         let mut sleep = timer.sleep(2 * NANO);
-        let (mut resets, mut polls) = ([9, 6].into_iter(), 0);
+        let mut resets = [9, 6].into_iter();
+        let mut polls = 0;
         let (at, ()) = both(
             || {
                 let slept = poll_fn(|context| {
@@ -209,7 +210,8 @@ fn sleep_against_shutdown() {
 fn drop_of_a_time_limit_against_wake() {
     explore("drop_of_a_time_limit_against_wake", 2, || {
         let (timer, clock) = by_hand();
-        let (woken, inside) = (Arc::new(Woken::default()), Arc::new(()));
+        let woken = Arc::new(Woken::default());
+        let inside = Arc::new(());
         let limit = |delay| {
             let held = Arc::clone(&inside);
             Box::pin(timer.timeout(delay, async move {

@@ -102,7 +102,8 @@ fn limit_against_two_adders() {
 fn limit_against_flush() {
     explore("limit_against_flush", 2, || {
         let world = World::new(|builder| builder.max_pending(1).build());
-        let (again, added) = (world.clone(), Arc::new(std::sync::Mutex::new(None)));
+        let again = world.clone();
+        let added = Arc::new(std::sync::Mutex::new(None));
         let answer = Arc::clone(&added);
         world.add_with(0, 2, move || {
             let accepted = again.try_add(1, 0).is_some();

@@ -22,7 +22,8 @@ pub(crate) fn explore(name: &str, outcomes: usize, model: fn() -> String) {
     }
     let begun = Arc::new(AtomicUsize::new(0));
     let ends = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
-    let (counter, log) = (Arc::clone(&begun), Arc::clone(&ends));
+    let counter = Arc::clone(&begun);
+    let log = Arc::clone(&ends);
     let body = move || {
         counter.fetch_add(1, Ordering::Relaxed);
         let end = model();
@@ -60,7 +61,8 @@ pub(crate) fn both<A: Send, B: Send>(
     one: impl FnOnce() -> A + Send,
     other: impl FnOnce() -> B + Send,
 ) -> (A, B) {
-    let (mut a, mut b) = (None, None);
+    let mut a = None;
+    let mut b = None;
     thread::scope(|scope| {
         scope.spawn(|| a = Some(one()));
         scope.spawn(|| b = Some(other()));
@@ -74,7 +76,9 @@ pub(crate) fn all<A: Send, B: Send, C: Send>(
     other: impl FnOnce() -> B + Send,
     third: impl FnOnce() -> C + Send,
 ) -> (A, B, C) {
-    let (mut a, mut b, mut c) = (None, None, None);
+    let mut a = None;
+    let mut b = None;
+    let mut c = None;
     thread::scope(|scope| {
         scope.spawn(|| a = Some(one()));
         scope.spawn(|| b = Some(other()));
@@ -225,7 +229,8 @@ impl Scheduler for Bounded {
             return None;
         }
         self.run += 1;
-        (self.depth, self.preemptions) = (0, 0);
+        self.depth = 0;
+        self.preemptions = 0;
         Some(Schedule::new(0))
     }
 

@@ -86,7 +86,8 @@ impl Desk {
     /// clock, and that no item is left while a worker waits. Returns which workers got one.
     fn settle(&self, room: &Room, put: usize) -> String {
         room.pass(0); // The checks that were left to the executor.
-        let (left, waiting) = (self.items.lock().unwrap().len(), room.purgatory.len());
+        let left = self.items.lock().unwrap().len();
+        let waiting = room.purgatory.len();
         assert!(
             left == 0 || waiting == 0,
             "{left} items are left for {waiting}"
@@ -120,7 +121,8 @@ impl Desk {
 #[test]
 fn put_against_put() {
     explore("put_against_put", 2, || {
-        let (room, desk) = (Room::new(), Desk::default());
+        let room = Room::new();
+        let desk = Desk::default();
         (0..3).for_each(|worker| drop(desk.wait(&room, worker)));
         let given = both(|| desk.put(&room, &[1]), || desk.put(&room, &[2]));
         assert_eq!((given, room.purgatory.len()), ((1, 1), 1));
@@ -135,7 +137,8 @@ fn put_against_put() {
 #[test]
 fn puts_against_leaving() {
     explore("puts_against_leaving", 4, || {
-        let (room, desk) = (Room::new(), Desk::default());
+        let room = Room::new();
+        let desk = Desk::default();
         let workers: Vec<_> = (0..5).map(|worker| desk.wait(&room, worker)).collect();
         let (given, _, _) = all(
             || desk.put(&room, &[1]) + desk.put(&room, &[2, 3]),
@@ -157,7 +160,8 @@ fn puts_against_leaving() {
 #[test]
 fn claim_against_cancel_and_expiry() {
     explore("claim_against_cancel_and_expiry", 4, || {
-        let (room, desk) = (Room::new(), Desk::default());
+        let room = Room::new();
+        let desk = Desk::default();
         let worker = desk.wait(&room, 0).expect("it waits");
         let mut answer = "";
         all(
@@ -197,7 +201,8 @@ fn claim_against_cancel_and_expiry() {
 #[test]
 fn claim_against_shutdown() {
     explore("claim_against_shutdown", 3, || {
-        let (room, desk) = (Room::new(), Desk::default());
+        let room = Room::new();
+        let desk = Desk::default();
         let (_, _, returned) = all(
             || desk.wait(&room, 0),
             || desk.put(&room, &[1]),
@@ -205,7 +210,8 @@ fn claim_against_shutdown() {
         );
         room.pass(0);
         let ends = desk.ends.lock().unwrap().clone();
-        let (has_item, completed) = (ends[0].item.is_some(), ends[0].completed);
+        let has_item = ends[0].item.is_some();
+        let completed = ends[0].completed;
         assert_eq!(
             (ends.len(), desk.items.lock().unwrap().is_empty()),
             (1, has_item)

@@ -170,7 +170,8 @@ fn trigger_inside_a_callback() {
 fn nobody_waits(others: fn(&Limbo)) -> String {
     let limbo = Limbo::new();
     let done = Arc::new(Bell::default());
-    let (waits_for, mut checks) = (Arc::clone(&done), 0);
+    let waits_for = Arc::clone(&done);
+    let mut checks = 0;
     let doer = Arc::new(std::sync::Mutex::new(None));
     let not_by = Arc::clone(&doer);
     let during = move || {

@@ -199,7 +199,8 @@ impl Limbo {
         let stats = self.purgatory.stats();
         let count =
             |fates: &[Fate]| ends.iter().filter(|end| fates.contains(&end.1)).count() as u64;
-        let (triggered, forced) = (stats.completed_by_trigger, stats.completed_by_force);
+        let triggered = stats.completed_by_trigger;
+        let forced = stats.completed_by_force;
         let answered = *self.ledger.triggered.lock().unwrap();
         assert_eq!(
             stats.completed_at_once + triggered,

@@ -156,7 +156,9 @@ type Times = Arc<std::sync::Mutex<Vec<(u128, u128)>>>;
 /// Starts a series that is due 2 ns from now, with pauses of 4 ns.
 fn start_timed(timer: &Timer, clock: &ManualClock) -> ((Series, Arc<Runs>), Times) {
     let times = Times::default();
-    let (log, begun, time) = (Arc::clone(&times), timer.now(), clock.clone());
+    let log = Arc::clone(&times);
+    let begun = timer.now();
+    let time = clock.clone();
     let note = move |run: &Run<'_>| {
         let due = run.due().expect("it is due some time") - begun;
         log.lock()
@@ -276,7 +278,8 @@ fn drop_of_the_timer_against_run() {
         let gone = Arc::new(Bell::default());
         let mark = Mark(Arc::clone(&gone));
         let [has_ended, is_late] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-        let (ended, late) = (Arc::clone(&has_ended), Arc::clone(&is_late));
+        let ended = Arc::clone(&has_ended);
+        let late = Arc::clone(&is_late);
         let held = move |_: &Run<'_>| {
             assert!(!mark.0.is_rung(), "the task is dropped");
             late.fetch_or(ended.load(Ordering::Relaxed), Ordering::Relaxed);

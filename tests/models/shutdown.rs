@@ -160,7 +160,8 @@ fn schedule(keyed: &Keyed, key: u64, nanos: u64) {
 fn end_of_keyed_timers_against_turn() {
     explore("end_of_keyed_timers_against_turn", 2, || {
         let (timer, clock) = by_hand();
-        let (expired, own) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
+        let expired = Arc::default();
+        let own = Arc::new(AtomicUsize::new(0));
         let first = keyed(&timer, &expired);
         schedule(&first, 0, 1);
         schedule(&first, 1, 1);
@@ -241,7 +242,8 @@ fn new_keyed_timers_against_wait() {
         let first = keyed(&timer, &expired);
         schedule(&first, 0, 5);
         let other = thread::spawn({
-            let (timer, expired) = (timer.clone(), Arc::clone(&expired));
+            let timer = timer.clone();
+            let expired = Arc::clone(&expired);
             move || {
                 let second = keyed(&timer, &expired);
                 schedule(&second, 1, 2);

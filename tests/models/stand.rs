@@ -22,8 +22,10 @@ pub(crate) struct Stand {
 
 impl Stand {
     pub(crate) fn new(build: impl FnOnce(TimerBuilder<Task>) -> TimerBuilder<Task>) -> Arc<Self> {
-        let ((builder, clock), book) = (builder(), Arc::new(Book::default()));
-        let (start, time) = (clock.now(), clock.clone());
+        let (builder, clock) = builder();
+        let book = Arc::new(Book::default());
+        let start = clock.now();
+        let time = clock.clone();
         let timer = build(builder).build().expect("it can be built");
         let expired = move |_, mut job: Job| {
             let at = (time.now() - start).as_nanos() as u64;

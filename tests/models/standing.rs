@@ -288,7 +288,8 @@ fn queued() -> (Timer, Arc<Queue>) {
 #[test]
 fn keys_against_a_holder() {
     explore("keys_against_a_holder", 1, || {
-        let ((sender, expired), (timer, _)) = (channel(), with_reaper());
+        let (sender, expired) = channel();
+        let (timer, _) = with_reaper();
         let expire = move |_, ()| sender.send(()).expect("it waits");
         let keyed = Plain::with_hasher(&timer, KeyHasher::default(), expire);
         schedule(&keyed, 1, timer.now());
@@ -341,7 +342,8 @@ fn task_of_a_key_against_the_end_of_its_keyed_timer() {
         "task_of_a_key_against_the_end_of_its_keyed_timer",
         1,
         || {
-            let ((timer, queue), past) = (queued(), Instant::now());
+            let (timer, queue) = queued();
+            let past = Instant::now();
             let expired = Arc::new(std::sync::Mutex::new(0));
             let count = Arc::clone(&expired);
             let count = move |_, ()| *count.lock().unwrap() += 1;
@@ -368,7 +370,8 @@ fn task_of_a_key_against_the_end_of_its_keyed_timer() {
 #[test]
 fn kept_key_against_add_and_a_holder() {
     explore("kept_key_against_add_and_a_holder", 2, || {
-        let ((timer, queue), past) = (queued(), Instant::now());
+        let (timer, queue) = queued();
+        let past = Instant::now();
         let keep = |key, ()| Some((key, TimerEntry::after(Duration::MAX, ())));
         let keyed = Plain::with_hasher(&timer, KeyHasher::default(), keep);
         schedule(&keyed, 1, past);

@@ -25,8 +25,10 @@ impl World {
     pub(crate) fn new(
         build: impl FnOnce(TimerBuilder<Job>) -> Result<Timer<Job>, BuildError>,
     ) -> Self {
-        let (clock, book) = (ManualClock::new(), Arc::new(Book::default()));
-        let (start, time) = (clock.now(), clock.clone());
+        let clock = ManualClock::new();
+        let book = Arc::new(Book::default());
+        let start = clock.now();
+        let time = clock.clone();
         let run = move |mut job: Job| {
             let at = nanos(time.now() - start);
             let then = job.then.take();
@@ -335,7 +337,8 @@ impl Book {
     /// Checks that every timer has ended once, and that none has fired too early. Returns how they
     /// ended, and how many were fired, cancelled and returned.
     pub(crate) fn settle(&self) -> (String, [u64; 3]) {
-        let (mut ends, mut counts) = (String::new(), [0; 3]);
+        let mut ends = String::new();
+        let mut counts = [0; 3];
         for (id, record) in &*self.records.lock().unwrap() {
             let [end] = record.ends[..] else {
                 panic!("timer {id} ends not once: {record:?}")

@@ -182,7 +182,8 @@ fn refuses(seen: Sender<()>) -> impl Fn(Brittle) -> Result<(), Brittle> {
 fn the_drop_of_what_is_refused_costs_no_other_task_of_its_tick_on_a_seeded_clock() {
     no_report_succeeds();
     for seed in 1..5 {
-        let (clock, (sender, seen)) = (ManualClock::seeded(seed), channel());
+        let clock = ManualClock::seeded(seed);
+        let (sender, seen) = channel();
         let timer = Timer::builder()
             .clock(clock.clone())
             .executor(refuses(sender))

@@ -164,7 +164,8 @@ fn what_a_call_was_given_is_dropped_without_a_lock() {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
         let user = || User(Arc::new(AtomicU8::new(SOUND)), Arc::default());
-        let (key, task) = (user(), user());
+        let key = user();
+        let task = user();
         let keyed = KeyedTimer::new(&timer, |_: User, _: User| ());
         for used in [&key, &task] {
             let keyed = keyed.clone();

@@ -73,7 +73,8 @@ fn what_a_shutdown_returned_holds_the_series_until_it_is_dropped() {
 
 /// Has a run shut the timer down, wherever it runs: it is the last one.
 fn a_run_shuts_down<T: Send + 'static>(timer: Timer<T>, clock: &ManualClock) {
-    let (weak, (sender, is_down)) = (timer.downgrade(), channel());
+    let weak = timer.downgrade();
+    let (sender, is_down) = channel();
     let series = Periodic::every(MS).start(&timer, move |_| {
         drop(weak.upgrade().map(|timer| timer.shutdown()));
         sender.send(()).unwrap();
@@ -110,7 +111,8 @@ fn a_waker_that_drops_the_last_clone_ends_the_timer_there() {
     let (sender, tasks) = channel();
     let (told, has_gone) = channel();
     let last = Arc::new(Mutex::new(None::<Timer>));
-    let (taken, (builder, clock)) = (Arc::clone(&last), builder());
+    let taken = Arc::clone(&last);
+    let (builder, clock) = builder();
     let waker = calls::waker(move || {
         let timer = taken.lock().unwrap().take();
         if let Some(timer) = timer {

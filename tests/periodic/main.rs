@@ -35,7 +35,8 @@ impl Fixture {
     /// and take a time of `takes`.
     fn start(&self, periodic: Periodic, takes: Duration) -> (Series, Receiver<(u128, u128)>) {
         let (sender, runs) = channel();
-        let (start, clock) = (self.clock.now(), self.clock.clone());
+        let start = self.clock.now();
+        let clock = self.clock.clone();
         let series = periodic.start(&self.timer, move |run| {
             let due = run.due().expect("soon").duration_since(start);
             let ran = clock.now().duration_since(start);
@@ -189,7 +190,8 @@ fn a_run_may_choose_when_the_next_one_is_due() {
     ] {
         let fixture = Fixture::new();
         let (sender, ran) = channel();
-        let (start, clock) = (fixture.clock.now(), fixture.clock.clone());
+        let start = fixture.clock.now();
+        let clock = fixture.clock.clone();
         let series = periodic.start(&fixture.timer, move |run| {
             sender.send((clock.now() - start).as_millis()).unwrap();
             match run.number() {
@@ -299,7 +301,8 @@ fn a_run_that_takes_longer_than_the_period_meets_itself_only_if_it_may() {
         } else {
             periodic
         };
-        let (timer, clock) = (fixture.timer.clone(), fixture.clock.clone());
+        let timer = fixture.timer.clone();
+        let clock = fixture.clock.clone();
         let (sender, depths) = channel();
         let depth = std::sync::atomic::AtomicU32::new(0);
         let series = periodic.start(&fixture.timer, move |run| {

@@ -256,8 +256,11 @@ impl Real {
         let runs = Arc::new(Mutex::new(Runs::new()));
         let own = Arc::new(OnceLock::<Series>::new());
         let task = {
-            let (start, clock) = (clock.now(), clock.clone());
-            let (script, runs, own) = (Arc::clone(&script), Arc::clone(&runs), Arc::clone(&own));
+            let start = clock.now();
+            let clock = clock.clone();
+            let script = Arc::clone(&script);
+            let runs = Arc::clone(&runs);
+            let own = Arc::clone(&own);
             move |run: &Run<'_>| {
                 let ms = |time: Instant| (time - start).as_millis() as u32;
                 runs.lock()

@@ -74,7 +74,8 @@ fn what_is_being_added_is_neither_cancelled_nor_forced_with_all() {
 fn a_force_of_all_ends_although_each_operation_adds_another_one() {
     let fixture = Fixture::new();
     for id in 0..1000 {
-        let (purgatory, next) = (fixture.purgatory.clone(), fixture.script(1000 + id));
+        let purgatory = fixture.purgatory.clone();
+        let next = fixture.script(1000 + id);
         let script = fixture.script(id).on_complete(move || {
             let watch = purgatory.try_complete_else_watch(next, HOUR, &[id % 3 + 1]);
             assert!(!watch.unwrap().is_completed());

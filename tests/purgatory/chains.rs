@@ -46,7 +46,8 @@ impl Link {
             }
             How::AtOnce if next == LINKS => {}
             How::AtOnce => {
-                let (completed, purgatory) = (self.completed.clone(), self.purgatory.clone());
+                let completed = self.completed.clone();
+                let purgatory = self.purgatory.clone();
                 let link = Link {
                     number: next,
                     how: self.how,

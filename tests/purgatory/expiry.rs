@@ -63,7 +63,9 @@ pub(crate) fn late_in_its_third_check(
     meanwhile: impl Fn(&Timer) + Send + 'static,
     holds: impl Fn(u32) -> bool + Send + 'static,
 ) -> Script {
-    let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
+    let timer = fixture.timer.clone();
+    let clock = fixture.clock.clone();
+    let mut checks = 0;
     fixture.script(1).when(move || {
         checks += 1;
         if checks == 3 {
@@ -149,7 +151,9 @@ fn an_operation_whose_time_is_up_while_it_is_checked_expires_even_if_the_timer_i
 fn a_trigger_after_the_check_in_which_the_time_was_up_is_not_swallowed() {
     for flushed in [true, false] {
         let fixture = Fixture::new();
-        let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
+        let timer = fixture.timer.clone();
+        let clock = fixture.clock.clone();
+        let mut checks = 0;
         let script = fixture.script(1).when(move || {
             checks += 1;
             if checks == 3 {
@@ -337,7 +341,9 @@ fn who_asks_for_more_time_during_a_check_gets_it_until_the_time_is_up() {
 #[test]
 fn an_operation_whose_time_is_up_while_it_is_added_expires_at_the_next_turn() {
     let fixture = Fixture::new();
-    let (timer, clock, mut checks) = (fixture.timer.clone(), fixture.clock.clone(), 0);
+    let timer = fixture.timer.clone();
+    let clock = fixture.clock.clone();
+    let mut checks = 0;
     let script = fixture.script(1).when(move || {
         checks += 1;
         if checks == 2 {

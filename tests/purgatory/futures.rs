@@ -122,7 +122,8 @@ fn it_is_cancelled_by_its_key_by_shutdown_by_the_last_purgatory_and_by_a_panic()
         Some(fixture)
     };
     for ends in [by_key, by_shutdown, by_the_last, by_panic] {
-        let (fixture, mut checks) = (fixture(), 0);
+        let fixture = fixture();
+        let mut checks = 0;
         let condition = move || {
             checks += 1;
             assert!(checks < 3, "a trigger makes it panic");
@@ -140,7 +141,8 @@ fn it_is_cancelled_by_its_key_by_shutdown_by_the_last_purgatory_and_by_a_panic()
 #[test]
 fn a_condition_that_panics_at_the_beginning_cancels_it() {
     for check in [1, 2] {
-        let (fixture, mut checks) = (fixture(), 0);
+        let fixture = fixture();
+        let mut checks = 0;
         let condition = move || {
             checks += 1;
             assert!(checks < check, "the check that panics");

@@ -24,7 +24,8 @@ const TOO_MANY: u32 = 1000;
 /// Returns an operation that triggers its key 1 in each check from the third to the one before
 /// `holds_at`, as if other threads never stopped; and the number of its checks.
 fn triggered_in_each_check(fixture: &Fixture, holds_at: u32) -> (Script, Arc<AtomicU32>) {
-    let (purgatory, checks) = (fixture.purgatory.clone(), Arc::new(AtomicU32::new(0)));
+    let purgatory = fixture.purgatory.clone();
+    let checks = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&checks);
     let script = fixture.script(1).when(move || {
         let number = count.fetch_add(1, SeqCst) + 1;
@@ -41,7 +42,8 @@ fn triggered_in_each_check(fixture: &Fixture, holds_at: u32) -> (Script, Arc<Ato
 #[test]
 fn an_operation_that_is_triggered_while_it_is_added_expires() {
     let fixture = Fixture::new();
-    let (purgatory, checks) = (fixture.purgatory.clone(), AtomicU32::new(0));
+    let purgatory = fixture.purgatory.clone();
+    let checks = AtomicU32::new(0);
     let script = fixture.script(1).when(move || {
         if checks.fetch_add(1, SeqCst) == 1 {
             elsewhere(|| assert_eq!(purgatory.check_and_complete(&1), 0));
@@ -90,7 +92,8 @@ fn a_call_checks_eight_times_for_others_and_leaves_the_rest_to_the_executor() {
 fn who_adds_an_operation_checks_eight_times() {
     for holds_at in [3, 1 + CHECKS + 1] {
         let fixture = Fixture::new();
-        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let purgatory = fixture.purgatory.clone();
+        let mut checks = 0;
         let script = fixture.script(1).when(move || {
             checks += 1;
             assert!(checks < TOO_MANY, "checked without an end");

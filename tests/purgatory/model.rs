@@ -351,7 +351,8 @@ impl Run {
     /// Operations of one tick may expire in any order: the model follows the order that it sees,
     /// and knows what has to happen between two of them.
     fn expire(&mut self, turn: &Turn) {
-        let (seen, mut tick) = (self.world.log.take(), 0);
+        let seen = self.world.log.take();
+        let mut tick = 0;
         while let Some((what, id)) = seen.get(self.naive.log.len()).copied() {
             assert_eq!(what, What::Completed, "that is how an expiry begins");
             let (from, until) = self

@@ -75,8 +75,10 @@ impl Naive {
     pub(crate) fn add(&mut self, keys: Vec<u32>, timeout: u64, holds: bool, then: Then) {
         let id = self.operations.len();
         keys.iter().for_each(|key| self.forget_empty_line(*key));
-        let (deadline, added) = (self.now + timeout, (timeout == 0).then_some(self.now / 2));
-        let (state, has_handle) = (State::Waits, false);
+        let deadline = self.now + timeout;
+        let added = (timeout == 0).then_some(self.now / 2);
+        let state = State::Waits;
+        let has_handle = false;
         let operation = Operation {
             keys,
             deadline,
@@ -130,7 +132,8 @@ impl Naive {
     }
 
     pub(crate) fn trigger_up_to(&mut self, key: u32, limit: usize) -> usize {
-        let (mut rest, mut completed) = (self.line(key).into_iter(), 0);
+        let mut rest = self.line(key).into_iter();
+        let mut completed = 0;
         while completed < limit {
             let room = BATCH.min(limit - completed);
             let batch: Vec<Entry> = rest
@@ -280,7 +283,8 @@ impl Naive {
     /// passed then. One that was extended expires as soon as that is seen.
     pub(crate) fn due(&self, id: usize, at: u64) -> Option<(u64, u64)> {
         let operation = &self.operations[id];
-        let (tick, is_due) = (operation.deadline.div_ceil(2), operation.deadline <= at);
+        let tick = operation.deadline.div_ceil(2);
+        let is_due = operation.deadline <= at;
         let from = operation.added.unwrap_or(tick).min(at / 2);
         (self.waits(id) && is_due).then_some((from, tick))
     }

@@ -42,12 +42,11 @@ fn chain(
         .build()
         .unwrap();
     let purgatory = Purgatory::new(&timer);
-    let (open, counts) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::<[AtomicU32; 2]>::default(),
-    );
+    let open = Arc::new(AtomicBool::new(false));
+    let counts = Arc::<[AtomicU32; 2]>::default();
     for number in 0..links {
-        let (open, counts) = (Arc::clone(&open), Arc::clone(&counts));
+        let open = Arc::clone(&open);
+        let counts = Arc::clone(&counts);
         let link = Link {
             number,
             open,
@@ -92,7 +91,8 @@ fn a_long_chain_of_checks_needs_no_deep_stack() {
 
 /// Watches an operation whose condition never holds, and whose check triggers these keys.
 fn triggers(fixture: &Fixture, id: u32, keys: &[u32], checks: &Arc<AtomicU32>) {
-    let (purgatory, checks) = (fixture.purgatory.clone(), Arc::clone(checks));
+    let purgatory = fixture.purgatory.clone();
+    let checks = Arc::clone(checks);
     let keys = keys.to_vec();
     let script = fixture.script(id).when(move || {
         assert!(

@@ -227,7 +227,8 @@ fn a_panic_counts_for_no_other_purgatory() {
     let fixture = Fixture::new();
     let (own, last) = hand::<Purgatory<u32, Script>>();
     let (other, given) = hand::<Pending<u32, Script>>();
-    let (timer, log) = (fixture.timer.clone(), fixture.log.clone());
+    let timer = fixture.timer.clone();
+    let log = fixture.log.clone();
     let (next, kept) = hand::<Purgatory<u32, Script>>();
     let script = fixture.script(1).on_complete(move || {
         assert!(

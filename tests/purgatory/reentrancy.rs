@@ -19,7 +19,8 @@ pub(crate) fn hand<T>() -> (Hand<T>, Hand<T>) {
 #[test]
 fn on_complete_may_shut_the_purgatory_down() {
     let fixture = Fixture::new();
-    let (purgatory, log) = (fixture.purgatory.clone(), fixture.log.clone());
+    let purgatory = fixture.purgatory.clone();
+    let log = fixture.log.clone();
     let script = fixture.script(1).at_check(3).on_complete(move || {
         assert_eq!(purgatory.shutdown().len(), 99);
         let late = purgatory.try_complete_else_watch(Script::new(200, &log), HOUR, &[1]);
@@ -73,11 +74,9 @@ fn an_operations_code_may_drop_the_last_purgatory() {
 #[test]
 fn on_complete_may_advance_the_timer() {
     let fixture = Fixture::new();
-    let (timer, clock, log) = (
-        fixture.timer.clone(),
-        fixture.clock.clone(),
-        fixture.log.clone(),
-    );
+    let timer = fixture.timer.clone();
+    let clock = fixture.clock.clone();
+    let log = fixture.log.clone();
     fixture.watch_for(MS, fixture.script(2), &[2]);
     let script = fixture.script(1).on_complete(move || {
         clock.advance(MS);
@@ -97,7 +96,8 @@ fn on_complete_may_advance_the_timer() {
 fn what_a_check_triggers_is_done_if_it_returns_true() {
     for holds in [false, true] {
         let fixture = Fixture::new();
-        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let purgatory = fixture.purgatory.clone();
+        let mut checks = 0;
         let script = fixture.script(1).when(move || {
             checks += 1;
             if checks == 3 {
@@ -135,7 +135,8 @@ fn what_a_check_forces_is_completed_even_if_it_returns_false() {
     for panics in [false, true] {
         let fixture = Fixture::new();
         let other = fixture.watch(fixture.script(2), &[2]);
-        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let purgatory = fixture.purgatory.clone();
+        let mut checks = 0;
         let script = fixture.script(1).when(move || {
             checks += 1;
             if checks == 3 {
@@ -156,7 +157,8 @@ fn what_a_check_forces_is_completed_even_if_it_returns_false() {
 #[test]
 fn an_operation_that_triggers_itself_while_it_is_added_expires_all_the_same() {
     let fixture = Fixture::new();
-    let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+    let purgatory = fixture.purgatory.clone();
+    let mut checks = 0;
     let script = fixture.script(1).when(move || {
         checks += 1;
         assert!(checks != 2 || purgatory.check_and_complete(&1) == 0);
@@ -174,7 +176,8 @@ fn an_operation_that_triggers_itself_while_it_is_added_expires_all_the_same() {
 #[test]
 fn a_limit_does_not_count_what_is_being_checked() {
     let fixture = Fixture::new();
-    let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+    let purgatory = fixture.purgatory.clone();
+    let mut checks = 0;
     let first = fixture.script(1).when(move || {
         checks += 1;
         if checks == 3 {
@@ -252,7 +255,8 @@ fn a_check_may_cancel_or_force_its_own_operation() {
 fn a_check_may_cancel_for_its_key_and_shut_down() {
     for (shutdown, holds) in [(true, true), (true, false), (false, true), (false, false)] {
         let fixture = Fixture::new();
-        let (purgatory, mut checks) = (fixture.purgatory.clone(), 0);
+        let purgatory = fixture.purgatory.clone();
+        let mut checks = 0;
         let script = fixture.script(1).when(move || {
             checks += 1;
             let others = match (checks, shutdown) {
@@ -292,7 +296,8 @@ fn the_second_check_may_cancel_for_its_key_and_shut_down() {
     for (act, shutdown) in [(by_key, false), (by_purgatory, true), (by_timer, true)] {
         for holds in [true, false] {
             let fixture = Fixture::new();
-            let (purgatory, timer) = (fixture.purgatory.clone(), fixture.timer.clone());
+            let purgatory = fixture.purgatory.clone();
+            let timer = fixture.timer.clone();
             let mut checks = 0;
             let script = fixture.script(1).when(move || {
                 checks += 1;

@@ -132,7 +132,10 @@ fn an_operation_that_outlives_its_purgatory_stays_out_of_the_next_one() {
     let first: Purgatory<Key, Script> = Purgatory::new(&timer);
     let (sender, made) = mpsc::channel();
     let last = Arc::new(Mutex::new(None));
-    let (own, of_next, own_timer, mut checks) = (last.clone(), log.clone(), timer.clone(), 0);
+    let own = last.clone();
+    let of_next = log.clone();
+    let own_timer = timer.clone();
+    let mut checks = 0;
     let script = Script::new(1, &log).when(move || {
         checks += 1;
         let purgatory: Option<Purgatory<Key, Script>> = own.lock().unwrap().take();

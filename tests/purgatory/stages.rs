@@ -102,7 +102,8 @@ fn no_trigger_of_a_check_that_takes_an_item_is_lost() {
                 scope.spawn(move || (0..ITEMS).for_each(|item| line.put(stage(item), item)));
             }
         });
-        let (start, all) = (Instant::now(), (ITEMS * THREADS) as usize);
+        let start = Instant::now();
+        let all = (ITEMS * THREADS) as usize;
         let left = || {
             line.queues
                 .each_ref()

@@ -13,7 +13,8 @@ use tickwheel::purgatory::{Cancel, Pending, Purgatory, WatchError};
 fn an_operation_whose_condition_comes_true_meanwhile_is_completed_at_its_second_check() {
     let fixture = Fixture::new();
     let flag = Arc::new(AtomicBool::new(false));
-    let (now, purgatory) = (Arc::clone(&flag), fixture.purgatory.clone());
+    let now = Arc::clone(&flag);
+    let purgatory = fixture.purgatory.clone();
     let script = fixture.script(1).when(move || {
         let holds = now.swap(true, SeqCst);
         if !holds {
@@ -41,7 +42,8 @@ fn an_operation_whose_condition_comes_true_meanwhile_is_completed_at_its_second_
 #[test]
 fn the_second_check_comes_when_the_operation_is_watched_on_all_its_keys() {
     let fixture = Fixture::new();
-    let (purgatory, mut seen) = (fixture.purgatory.clone(), Vec::new());
+    let purgatory = fixture.purgatory.clone();
+    let mut seen = Vec::new();
     let script = fixture.script(1).when(move || {
         seen.push([1, 2, 3].map(|key| purgatory.watched_for(&key)));
         assert!(seen.len() < 2 || seen == [[0; 3], [1; 3]], "{seen:?}");

@@ -39,7 +39,8 @@ struct Run {
 impl Run {
     fn new() -> Self {
         let fixture = Fixture::new();
-        let (origin, now) = (fixture.clock.now(), Moment::new(0, TICK));
+        let origin = fixture.clock.now();
+        let now = Moment::new(0, TICK);
         Run {
             fixture,
             origin,
@@ -52,7 +53,8 @@ impl Run {
     }
 
     fn apply(&mut self, step: Step) {
-        let (before, was_any) = (self.first(), !self.model.is_empty());
+        let before = self.first();
+        let was_any = !self.model.is_empty();
         match step {
             Step::Insert(key, span, how) => {
                 let (when, deadline) = self.when(span, how);
@@ -194,7 +196,8 @@ impl Run {
     /// Takes out all that is due, in the order of the ticks.
     fn poll(&mut self) {
         let mut tick = 0;
-        (self.waits, self.sleeps_until) = (true, None);
+        self.waits = true;
+        self.sleeps_until = None;
         loop {
             match self.fixture.poll() {
                 Poll::Ready(Some(Expired {
@@ -324,7 +327,8 @@ enum Step {
 impl Arbitrary for Step {
     fn arbitrary(g: &mut Gen) -> Self {
         let key = u32::arbitrary(g) % KEYS;
-        let (span, how) = (Span::arbitrary(g), How::arbitrary(g));
+        let span = Span::arbitrary(g);
+        let how = How::arbitrary(g);
         match u8::arbitrary(g) % 33 {
             0..=7 => Step::Insert(key, span, how),
             8..=10 => Step::InsertIfAbsent(key, span, how),

@@ -64,7 +64,8 @@ fn a_key_that_is_slow_to_drop_keeps_no_other_timer_waiting() {
     let add = |key, delay| _ = keyed.add(key, delay, ()).expect("a place");
     add(SlowToDrop(1, None), HOUR);
     crate::sleeping(&timer);
-    let ((release, released), (ran, runs)) = (channel(), channel());
+    let (release, released) = channel();
+    let (ran, runs) = channel();
     thread::scope(|scope| {
         // It moves the task of the key that is there, and drops its own.
         scope.spawn(|| add(SlowToDrop(1, Some(released)), MS));

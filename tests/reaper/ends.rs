@@ -12,8 +12,10 @@ use tickwheel::{Executor, Task, Timer, TimerEntry, Worker};
 
 /// Returns a timer of tasks that take 2 ms each. The first waits until it is released.
 fn of_slow_tasks(tasks: usize) -> (Timer<usize>, Arc<AtomicUsize>, Receiver<()>, Sender<()>) {
-    let ((begin, begun), (release, released)) = (channel(), channel());
-    let (ran, released) = (Arc::new(AtomicUsize::new(0)), Mutex::new(released));
+    let (begin, begun) = channel();
+    let (release, released) = channel();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let released = Mutex::new(released);
     let counted = Arc::clone(&ran);
     let executor = move |_: usize| {
         if counted.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -76,7 +78,8 @@ fn two_workers_may_drop_each_other() {
         let workers = [Arc::new(worker()), Arc::new(worker())];
         let (ended, ends) = channel();
         for of in 0..2 {
-            let (other, ended) = (Arc::clone(&workers[1 - of]), ended.clone());
+            let other = Arc::clone(&workers[1 - of]);
+            let ended = ended.clone();
             let end = Task::new(move || {
                 thread::sleep(MS); // Until the other one has begun, and the test has let go.
                 drop(other);
@@ -103,7 +106,8 @@ impl DelayedOperation for Triggered {
 /// While a task hangs on the reaper, every call works, and another thread may advance the timer.
 #[test]
 fn while_the_reaper_hangs_in_a_task_every_call_works_and_another_thread_expires_the_rest() {
-    let ((begin, begun), (release, released)) = (channel(), channel());
+    let (begin, begun) = channel();
+    let (release, released) = channel();
     let (ran, runs) = channel();
     let released = Mutex::new(released);
     let executor = move |id: u32| {

@@ -69,7 +69,8 @@ fn a_started_timer_fires_by_itself_and_never_early() {
     let (sender, receiver) = channel();
     let timer = Timer::builder().start().unwrap();
     for delay in [0, 1, 3, 10, 30] {
-        let (sender, deadline) = (sender.clone(), Instant::now() + MS * delay);
+        let sender = sender.clone();
+        let deadline = Instant::now() + MS * delay;
         let task = move || sender.send(Instant::now() >= deadline).unwrap();
         timer.add(TimerEntry::at(deadline, task)).unwrap();
     }
@@ -122,7 +123,8 @@ fn the_last_handle_may_be_dropped_by_a_task_on_the_reaper() {
     let own = Arc::new(Mutex::new(None));
     let payload = Arc::new(());
     let timer = Timer::builder().name(name).start().unwrap();
-    let (last, held) = (Arc::clone(&own), Arc::clone(&payload));
+    let last = Arc::clone(&own);
+    let held = Arc::clone(&payload);
     timer
         .add(TimerEntry::after(HOUR, move || drop(held)))
         .unwrap();
@@ -133,7 +135,8 @@ fn the_last_handle_may_be_dropped_by_a_task_on_the_reaper() {
             .send(std::thread::current().name().map(str::to_owned))
             .unwrap();
     };
-    let (inner, keys) = (timer.clone(), Arc::clone(&own));
+    let inner = timer.clone();
+    let keys = Arc::clone(&own);
     *keys.lock().unwrap() = Some(timer);
     // Only the timer in `own` is left when the task runs.
     inner.add(TimerEntry::after(20 * MS, task)).unwrap();

@@ -68,7 +68,8 @@ impl Hand {
     /// Returns a builder of a timer on this clock, whose tasks are their deadlines, and a channel
     /// that tells of each task whether it came early.
     fn timer(self: &Arc<Self>) -> (TimerBuilder<Instant>, Receiver<bool>) {
-        let (hand, (sender, early)) = (Arc::clone(self), channel());
+        let hand = Arc::clone(self);
+        let (sender, early) = channel();
         let builder = Timer::builder().clock(self.clock());
         (
             builder.executor(move |at| _ = sender.send(!hand.has_reached(at))),
@@ -79,7 +80,8 @@ impl Hand {
 
 /// Returns what a thread gets that advances the clock.
 fn advanced(timer: &Timer<Instant>, timeout: Duration) -> Receiver<usize> {
-    let (timer, (sender, advanced)) = (timer.clone(), channel());
+    let timer = timer.clone();
+    let (sender, advanced) = channel();
     thread::spawn(move || sender.send(timer.advance_clock(timeout)));
     advanced
 }

@@ -55,7 +55,9 @@ impl Ends {
 
 /// Adds a task that, while the test goes on, adds itself for now whenever it runs.
 fn add_again(timer: &WeakTimer, ends: &Arc<Ends>) {
-    let (weak, shared, deadline) = (timer.clone(), Arc::clone(ends), ends.clock.now());
+    let weak = timer.clone();
+    let shared = Arc::clone(ends);
+    let deadline = ends.clock.now();
     let task = move || {
         if shared.is_over.load(SeqCst) || shared.again.fetch_add(1, SeqCst) > MOST_AGAIN {
             return shared.end(deadline);
@@ -86,8 +88,10 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let (hand, walks) = (Hand::new(), Arc::new(AtomicBool::new(true)));
-        let (read, goes_on) = (Arc::clone(&hand), Arc::clone(&walks));
+        let hand = Hand::new();
+        let walks = Arc::new(AtomicBool::new(true));
+        let read = Arc::clone(&hand);
+        let goes_on = Arc::clone(&walks);
         let steps = Mutex::new(Rng::with_seed(!seed));
         let clock = Clock::reading(move || {
             if goes_on.load(SeqCst) {
@@ -97,7 +101,8 @@ impl World {
         });
         let [early, count, again] = [const { AtomicUsize::new(0) }; 3];
         let is_over = AtomicBool::new(false);
-        let (of, shown) = (Arc::clone(&hand), clock.clone());
+        let of = Arc::clone(&hand);
+        let shown = clock.clone();
         let ends = Arc::new(Ends {
             hand: of,
             clock: shown,
@@ -118,7 +123,9 @@ impl World {
         let own = Arc::clone(&ends);
         let task = move |run: &Run<'_>| own.judge(run.due().expect("soon"));
         let series = Periodic::every(HOUR / 4).start(&timer, task).unwrap();
-        let (random, timeouts, sleeps) = (Rng::with_seed(seed), Vec::new(), Vec::new());
+        let random = Rng::with_seed(seed);
+        let timeouts = Vec::new();
+        let sleeps = Vec::new();
         add_again(&timer.downgrade(), &ends);
         let begun = 1;
         World {

@@ -85,7 +85,8 @@ fn a_full_worker_refuses_and_the_task_goes_to_on_refused_or_is_dropped() {
 #[test]
 fn a_worker_counts_panics_and_goes_on_and_finishes_its_queue_when_it_is_dropped() {
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let (sink, clock) = (Arc::clone(&ran), ManualClock::new());
+    let sink = Arc::clone(&ran);
+    let clock = ManualClock::new();
     let handler = move |id: u32| {
         std::thread::sleep(Duration::from_micros(50));
         assert!(
@@ -128,7 +129,8 @@ fn a_task_on_the_worker_may_drop_the_last_timer() {
         .executor(worker)
         .start()
         .unwrap();
-    let (last, inner) = (Arc::clone(&own), timer.clone());
+    let last = Arc::clone(&own);
+    let inner = timer.clone();
     *own.lock().unwrap() = Some(timer);
     let behind = sender.clone();
     let task = move || {

@@ -31,7 +31,8 @@ fn a_timer_is_known_by_its_name() {
 fn stats_are_compared_and_printed() {
     let fixture = Fixture::new();
     fixture.after(MS, 1);
-    let (before, again) = (fixture.timer.stats(), fixture.timer.stats());
+    let before = fixture.timer.stats();
+    let again = fixture.timer.stats();
     assert_eq!(before, again);
     assert_eq!(fixture.advance(2 * MS), [1]);
     let after = fixture.timer.stats();
@@ -270,7 +271,8 @@ fn stats_and_snapshot_can_be_read() {
             .map_or((), drop)
     });
     fixture.advance(61 * MS + Duration::from_micros(1));
-    let (stats, snapshot) = (fixture.timer.stats(), fixture.timer.snapshot());
+    let stats = fixture.timer.stats();
+    let snapshot = fixture.timer.snapshot();
     assert_eq!(
         (stats.expired, stats.lateness.count(), stats.pending),
         (62, 62, 61)

@@ -30,7 +30,9 @@ fn noting(clock: &ManualClock, tick: Duration, diary: &Diary) -> (Timer, impl No
         .tick(tick)
         .build()
         .unwrap();
-    let (start, clock, diary) = (clock.now(), clock.clone(), Arc::clone(diary));
+    let start = clock.now();
+    let clock = clock.clone();
+    let diary = Arc::clone(diary);
     let note = move |what| diary.lock().unwrap().push((clock.now() - start, what));
     (timer, note)
 }
@@ -46,7 +48,8 @@ fn each_deadline_is_met_when_it_comes_whatever_it_is_of() {
             self.0("operation");
         }
     }
-    let (clock, diary) = (ManualClock::new(), Diary::default());
+    let clock = ManualClock::new();
+    let diary = Diary::default();
     let (timer, task) = noting(&clock, MS, &diary);
     let (_, key) = noting(&clock, MS, &diary);
     let (_, operation) = noting(&clock, MS, &diary);
@@ -100,7 +103,8 @@ fn each_deadline_is_met_when_it_comes_whatever_it_is_of() {
 
 #[test]
 fn timers_of_one_clock_go_by_their_deadlines_and_hosts_by_their_own_time() {
-    let (clock, diary) = (ManualClock::new(), Diary::default());
+    let clock = ManualClock::new();
+    let diary = Diary::default();
     let (coarse, one) = noting(&clock, 10 * MS, &diary);
     let (ahead, two) = noting(&clock.ahead(HOUR), MS, &diary);
     let (behind, three) = noting(&clock.behind(HOUR), MS, &diary);
@@ -133,7 +137,8 @@ fn a_task_that_adds_itself_again_runs_as_often_as_time_allows() {
     }
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-    let (weak, times) = (timer.downgrade(), Arc::new(Mutex::new(0)));
+    let weak = timer.downgrade();
+    let times = Arc::new(Mutex::new(0));
     let counted = Arc::clone(&times);
     timer.after(5 * S, move || again(weak, counted)).unwrap();
     clock.run_for(HOUR);
@@ -209,14 +214,16 @@ fn what_never_expires_is_no_step_and_moves_no_clock() {
 fn a_step_that_a_reaper_makes_first_is_one() {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).start().unwrap();
-    let (start, ran) = (clock.now(), Arc::new(AtomicBool::new(false)));
+    let start = clock.now();
+    let ran = Arc::new(AtomicBool::new(false));
     let runs = Arc::clone(&ran);
     timer
         .after(5 * MS, move || runs.store(true, SeqCst))
         .unwrap();
     timer.after(7 * MS, || ()).unwrap();
     // Lets the reaper, which was woken, go on before the step looks what is due.
-    let (begun, own) = (Instant::now(), thread::current().id());
+    let begun = Instant::now();
+    let own = thread::current().id();
     let waits = move || {
         while thread::current().id() == own && !ran.load(SeqCst) && begun.elapsed() < 60 * S {
             thread::yield_now();
@@ -230,7 +237,8 @@ fn a_step_that_a_reaper_makes_first_is_one() {
 #[test]
 fn a_clock_may_be_ahead_by_more_than_anything_lasts() {
     let clock = ManualClock::new();
-    let (ahead, behind) = (clock.ahead(Duration::MAX), clock.behind(Duration::MAX));
+    let ahead = clock.ahead(Duration::MAX);
+    let behind = clock.behind(Duration::MAX);
     assert!(behind.now() + HOUR < clock.now() && clock.now() + HOUR < ahead.now());
     clock.advance(Duration::MAX);
     let end = ahead.now();
@@ -253,17 +261,16 @@ fn a_task_may_step_and_so_on() {
         let Some(alive) = timer.upgrade().filter(|_| left > 0) else {
             return;
         };
-        let (inner, weak) = (clock.clone(), timer.clone());
+        let inner = clock.clone();
+        let weak = timer.clone();
         alive
             .after(S, move || step(&inner, &weak, left - 1))
             .unwrap();
         clock.step();
     }
     let clock = ManualClock::new();
-    let (timer, start) = (
-        Timer::builder().clock(clock.clone()).build().unwrap(),
-        clock.now(),
-    );
+    let timer = Timer::builder().clock(clock.clone()).build().unwrap();
+    let start = clock.now();
     step(&clock, &timer.downgrade(), 20);
     clock.run_for(HOUR);
     assert!(timer.is_empty() && timer.stats().expired == 20);

@@ -29,7 +29,8 @@ fn a_handle_is_small() {
 fn expired_means_handed_over_so_cancel_loses_inside_the_task() {
     let (timer, clock) = closures();
     let handle = Arc::new(Mutex::new(None));
-    let (seen, own) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&handle));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let own = Arc::clone(&handle);
     let sees = Arc::clone(&seen);
     let task = move || {
         let own: tickwheel::Timeout = own.lock().unwrap().take().expect("it is there");
@@ -70,7 +71,8 @@ fn another_task_takes_the_place_of_one_that_is_pending() {
 #[test]
 fn only_the_call_that_cancels_gets_the_task() {
     let fixture = Fixture::new();
-    let (first, second) = (fixture.after(MS, 1), fixture.after(2 * MS, 2));
+    let first = fixture.after(MS, 1);
+    let second = fixture.after(2 * MS, 2);
     assert_eq!(fixture.advance(MS), [1]);
     assert_eq!(first.cancel().into_task(), None, "it has expired");
     assert_eq!(second.cancel().into_task(), Some(2));

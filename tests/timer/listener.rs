@@ -27,7 +27,8 @@ struct Looped {
 
 impl Looped {
     fn new() -> Self {
-        let (clock, wakes) = (ManualClock::new(), Arc::default());
+        let clock = ManualClock::new();
+        let wakes = Arc::default();
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let listener = timer.listener();
         Looped {
@@ -164,8 +165,10 @@ fn a_clock_that_is_moved_and_a_shutdown_wake_it() {
 
 #[test]
 fn each_listener_is_woken_by_its_last_waker_until_it_is_dropped() {
-    let (looped, other) = (Looped::new(), Looped::new());
-    let (former, listener) = (Arc::<Wakes>::default(), looped.timer.listener());
+    let looped = Looped::new();
+    let other = Looped::new();
+    let former = Arc::<Wakes>::default();
+    let listener = looped.timer.listener();
     assert_eq!(
         listener.next_expiration(&Waker::from(Arc::clone(&former))),
         None
@@ -221,7 +224,8 @@ fn it_is_woken_whatever_the_executor_and_on_a_timer_with_a_reaper_as_well() {
         .clock(ManualClock::new())
         .executor(|_: u32| ());
     let timer = builder.start().unwrap();
-    let (listener, wakes) = (timer.listener(), Arc::<Wakes>::default());
+    let listener = timer.listener();
+    let wakes = Arc::<Wakes>::default();
     assert_eq!(
         listener.next_expiration(&Waker::from(Arc::clone(&wakes))),
         None
@@ -274,7 +278,9 @@ impl Reached {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let Some(timer) = timer.upgrade() else { return };
         timer.advance_clock(Duration::ZERO);
-        let (_, _, _) = (timer.next_expiration(), timer.stats(), timer.snapshot());
+        let _ = timer.next_expiration();
+        let _ = timer.stats();
+        let _ = timer.snapshot();
         assert!(
             timer
                 .after(10 * FAR, || ())
@@ -288,15 +294,18 @@ impl Reached {
 /// A lock that is held hangs this test.
 #[test]
 fn no_lock_is_held_while_it_is_woken() {
-    let (reached, clock) = (Arc::new(Reached::default()), ManualClock::new());
+    let reached = Arc::new(Reached::default());
+    let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build().unwrap();
-    let (own, weak) = (Arc::downgrade(&reached), timer.downgrade());
+    let own = Arc::downgrade(&reached);
+    let weak = timer.downgrade();
     let back = move || {
         own.upgrade()
             .iter()
             .for_each(|reached| reached.call_back(&weak))
     };
-    let (waker, listener) = (calls::waker(back), Arc::new(timer.listener()));
+    let waker = calls::waker(back);
+    let listener = Arc::new(timer.listener());
     let ask = || {
         let _ = listener.next_expiration(&waker);
         reached.calls.swap(0, Ordering::Relaxed)
@@ -307,7 +316,8 @@ fn no_lock_is_held_while_it_is_woken() {
     assert!(timeout.reschedule(FAR));
     assert_eq!(ask(), 1);
     // Each run asks: then its own next run comes earlier than what was told.
-    let (asks, again) = (Arc::clone(&listener), waker.clone());
+    let asks = Arc::clone(&listener);
+    let again = waker.clone();
     let asks = move |_: &Run<'_>| _ = asks.next_expiration(&again);
     let series = Periodic::every(MS).start(&timer, asks).unwrap();
     *reached.series.lock().unwrap() = Some(series.clone());

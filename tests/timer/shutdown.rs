@@ -122,7 +122,8 @@ fn a_pending_task_is_dropped_with_its_timer_under_no_lock_that_its_handle_takes(
     let timer = builder.build().unwrap();
     let dropped = Arc::default();
     for _ in 0..300 {
-        let (own, dropped) = (Arc::default(), Arc::clone(&dropped));
+        let own = Arc::default();
+        let dropped = Arc::clone(&dropped);
         let looks = Looks {
             own: Arc::clone(&own),
             dropped,
@@ -152,7 +153,8 @@ fn the_closures_of_a_timer_with_its_own_tasks_can_be_taken_back() {
 #[test]
 fn a_sleep_wakes_also_if_its_task_is_dropped() {
     let wakes = Arc::<Wakes>::default();
-    let (waker, clock) = (Waker::from(Arc::clone(&wakes)), ManualClock::new());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let clock = ManualClock::new();
     let mut context = Context::from_waker(&waker);
     let timer = Timer::builder()
         .clock(clock.clone())
@@ -190,7 +192,8 @@ fn a_sleep_wakes_also_if_its_task_is_dropped() {
 #[test]
 fn a_waker_that_shuts_the_timer_down_is_woken_a_bounded_number_of_times() {
     let timer = Timer::builder().clock(ManualClock::new()).build().unwrap();
-    let (own, calls) = (timer.downgrade(), Arc::new(AtomicUsize::new(0)));
+    let own = timer.downgrade();
+    let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let waker = calls::waker(move || {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +220,8 @@ fn a_waker_that_shuts_the_timer_down_is_woken_a_bounded_number_of_times() {
 /// Whoever exports them as counters would see a restart.
 #[test]
 fn counts_never_fall_while_purgatories_end() {
-    let (timer, over) = (Timer::builder().build().unwrap(), AtomicBool::new(false));
+    let timer = Timer::builder().build().unwrap();
+    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..400 {
@@ -254,7 +258,8 @@ fn stats_return_though_a_keyed_timer_ends_whenever_they_count() {
             0
         }
     }
-    let (weak, counts) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
+    let weak = Arc::new(OnceLock::new());
+    let counts = Arc::new(AtomicUsize::new(0));
     let executor = EndsOne(Arc::clone(&weak), Arc::clone(&counts));
     let timer = Timer::builder().executor(executor).build().unwrap();
     assert!(weak.set(timer.downgrade()).is_ok());

@@ -12,7 +12,8 @@ use tickwheel::{
 /// Adds a task that adds itself again for now, each time it runs, at most `limit` times in all: so
 /// that a turn that does not end fails a test instead of hanging it.
 fn add_again(timer: &Timer, delay: Duration, runs: &Arc<AtomicUsize>, limit: usize) {
-    let (again, counted) = (timer.clone(), Arc::clone(runs));
+    let again = timer.clone();
+    let counted = Arc::clone(runs);
     let task = move || {
         if counted.fetch_add(1, Relaxed) < limit {
             add_again(&again, Duration::ZERO, &counted, limit);
@@ -113,7 +114,8 @@ impl Drop for Hostile {
         self.drops.fetch_add(1, Relaxed);
         if let Some(timer) = self.timer.get().and_then(Weak::upgrade) {
             assert!(timer.len() < 100);
-            let (own, drops) = (Arc::new(OnceLock::new()), Arc::clone(&self.drops));
+            let own = Arc::new(OnceLock::new());
+            let drops = Arc::clone(&self.drops);
             let quiet = Hostile {
                 timer: own,
                 other: Mutex::new(None),
@@ -221,7 +223,8 @@ impl Executor<u32> for InBatches {
 /// Expires tasks 0 to 4 together. Returns those that the executor took, those that were refused,
 /// and the number of panics.
 fn expire_five(takes: Takes) -> (Vec<u32>, Vec<u32>, u64) {
-    let ((taken, all_taken), (refused, all_refused)) = (channel(), channel());
+    let (taken, all_taken) = channel();
+    let (refused, all_refused) = channel();
     let clock = ManualClock::new();
     let builder = Timer::builder().shards(1).clock(clock.clone());
     let builder = builder.executor(InBatches { takes, taken });
@@ -284,7 +287,8 @@ fn an_executor_that_panics_and_takes_nothing_is_not_asked_again() {
 /// The first fills the timer up, the second panics, and the third shuts the timer down.
 #[test]
 fn what_an_executor_returns_is_added_again() {
-    let (clock, own) = (ManualClock::new(), Arc::new(OnceLock::new()));
+    let clock = ManualClock::new();
+    let own = Arc::new(OnceLock::new());
     let weak = Arc::clone(&own);
     let executor = move |(id, run): (u32, u32)| {
         let timer = || WeakTimer::<(u32, u32)>::upgrade(weak.get().expect("it is set"));
@@ -327,7 +331,8 @@ fn a_task_may_add_cancel_reschedule_and_advance() {
         .unwrap();
     let sooner = timer.add(TimerEntry::after(HOUR, logs("sooner"))).unwrap();
     let later = timer.add(TimerEntry::after(2 * MS, logs("later"))).unwrap();
-    let (inner, added) = (timer.clone(), logs("added"));
+    let inner = timer.clone();
+    let added = logs("added");
     let task = move || {
         assert!(victim.cancel().is_cancelled());
         assert!(sooner.reschedule(Duration::ZERO) && later.touch(HOUR));
@@ -351,7 +356,8 @@ fn tasks_that_advance_the_clock_need_no_deep_stack() {
     let (timer, clock) = closures();
     let runs = Arc::new(AtomicUsize::new(0));
     for _ in 0..100_000 {
-        let (inner, counted) = (timer.clone(), Arc::clone(&runs));
+        let inner = timer.clone();
+        let counted = Arc::clone(&runs);
         let task = move || {
             counted.fetch_add(1, Relaxed);
             inner.advance_clock(Duration::ZERO);
@@ -384,7 +390,8 @@ fn timers_that_advance_each_other_need_no_deep_stack() {
     let timers: Vec<Timer> = (0..9).map(build).collect();
     let expired = Arc::new(Mutex::new(Vec::new()));
     for (outer, inner) in timers.iter().zip(&timers[1..]) {
-        let (inner, expired) = (inner.clone(), Arc::clone(&expired));
+        let inner = inner.clone();
+        let expired = Arc::clone(&expired);
         let task = move || {
             let count = inner.advance_clock(Duration::ZERO);
             expired.lock().unwrap().push(count);
@@ -413,14 +420,16 @@ fn a_loop_may_expire_a_part_of_what_is_due() {
     let fixture = crate::Fixture::new();
     (0..1_000).for_each(|number| _ = fixture.timer.after(MS, number).unwrap());
     fixture.clock.advance(MS);
-    let (mut expired, mut calls) = (0, 0);
+    let mut expired = 0;
+    let mut calls = 0;
     while fixture.timer.next_expiration() == Some(fixture.clock.now()) {
         let some = fixture.timer.advance_clock_up_to(Duration::ZERO, 100);
         assert!(
             (100..228).contains(&some) || expired + some == 1_000,
             "{some}"
         );
-        (expired, calls) = (expired + some, calls + 1);
+        expired += some;
+        calls += 1;
     }
     assert!(expired == 1_000 && calls >= 5, "{expired} in {calls}");
     assert_eq!(fixture.timer.advance_clock_up_to(Duration::ZERO, 0), 0);

@@ -47,8 +47,11 @@ fn an_overdue_entry_that_is_extended_comes_in_the_order_of_its_tick() {
 /// Seen to fail: the third came with the first call, and before the second.
 #[test]
 fn what_becomes_due_during_a_turn_comes_with_the_next_and_after_what_was_due() {
-    let (clock, seen) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())));
-    let (hand, tasks, keys) = (clock.clone(), Arc::clone(&seen), Arc::clone(&seen));
+    let clock = ManualClock::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let hand = clock.clone();
+    let tasks = Arc::clone(&seen);
+    let keys = Arc::clone(&seen);
     let builder = Timer::builder()
         .clock(clock.clone())
         .executor(move |number: u32| {
@@ -133,7 +136,8 @@ fn a_task_can_stop_one_of_a_later_tick_whatever_the_seed() {
         let clock = ManualClock::seeded(seed);
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let handles = Arc::new(OnceLock::<[Timeout; 3]>::new());
-        let (seen, first) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&handles));
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let first = Arc::clone(&handles);
         timer
             .after(MS, move || {
                 let [next, hour, moved] = first.get().unwrap();
@@ -199,9 +203,11 @@ impl Leaping {
 
 /// Returns a timer of numbers with wheels of so many slots, its clock, and what has expired.
 fn leaping(wheel_size: usize) -> (Timer<u32>, Arc<Leaping>, Arc<Mutex<Vec<u32>>>) {
-    let (clock, start) = (Arc::new(Leaping::default()), Instant::now());
+    let clock = Arc::new(Leaping::default());
+    let start = Instant::now();
     clock.readings_left.store(u64::MAX, SeqCst);
-    let (read, seen) = (Arc::clone(&clock), Arc::new(Mutex::new(Vec::new())));
+    let read = Arc::clone(&clock);
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&seen);
     let timer = Timer::builder()
         .clock(Clock::reading(move || read.read(start)))

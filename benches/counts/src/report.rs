@@ -123,7 +123,8 @@ impl Report {
             );
             return true;
         }
-        let (mut rises, mut falls) = (Vec::new(), Vec::new());
+        let mut rises = Vec::new();
+        let mut falls = Vec::new();
         for (work, now) in &self.works {
             let Some(before) = baseline.works.get(work) else {
                 rises.push(format!("{work} is not in the baseline"));
@@ -205,7 +206,8 @@ fn counted(printed: &str, operations: u64) -> Option<Counts> {
             .map(|event| totals.get(event)?.parse::<f64>().ok());
         Some((totals.sum::<Option<f64>>()? / operations as f64 * 100.0).round() / 100.0)
     };
-    let (instructions, locked) = (per(&["Ir"])?, per(&["Ge"])?);
+    let instructions = per(&["Ir"])?;
+    let locked = per(&["Ge"])?;
     Some(Counts {
         instructions,
         locked,

@@ -140,7 +140,8 @@ fn expire_keys(count: u64) {
     let keyed = KeyedTimer::with_hasher(&timer, Fixed::default(), move |_: u64, task: u64| {
         counter.fetch_add(task, Ordering::Relaxed);
     });
-    let (mut random, start) = (Random::new(), clock.now());
+    let mut random = Random::new();
+    let start = clock.now();
     for key in 0..count {
         let deadline = start + Duration::from_millis(1 + random.below(LAST_MS));
         assert!(keyed.add(key, deadline, 1).is_ok());

@@ -109,7 +109,8 @@ fn plan<K: Keyed>(keyed: &K, keys: u64, steps: u64) -> Vec<Step<K>> {
 async fn churn_alone<K: Keyed>(keys: u64, steps: u64) -> f64 {
     let mut keyed = filled::<K>(keys).await;
     let all = plan(&keyed, keys, steps);
-    let (mut done, mut sum) = (0, 0);
+    let mut done = 0;
+    let mut sum = 0;
     let started = Instant::now();
     for batch in all.chunks(BATCH) {
         measured(|| {

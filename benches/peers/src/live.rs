@@ -29,7 +29,8 @@ pub fn idle(seconds: u64) -> (f64, f64) {
     }
     thread::sleep(Duration::from_millis(100));
     let reaper = Thread::named("w7").expect("it runs");
-    let (cpu, wakeups) = (reaper.cpu_ms(), timer.stats().wakeups);
+    let cpu = reaper.cpu_ms();
+    let wakeups = timer.stats().wakeups;
     thread::sleep(Duration::from_secs(seconds));
     (
         (timer.stats().wakeups - wakeups) as f64,

@@ -117,7 +117,8 @@ pub fn crowd<S: Sleeper>(count: u64, seconds: u64) -> Crowd {
         let thread = Thread::named(S::THREAD).expect("it runs");
         let before = (thread.wakeups(), thread.cpu_ms());
         thread::sleep(Duration::from_secs(seconds));
-        let (wakeups, cpu_ms) = (thread.wakeups() - before.0, thread.cpu_ms() - before.1);
+        let wakeups = thread.wakeups() - before.0;
+        let cpu_ms = thread.cpu_ms() - before.1;
         Crowd {
             future_bytes,
             bytes,

@@ -41,7 +41,8 @@ fn make_and_drop<S: TaskSleeper>(sleeper: &S, count: u64, context: &mut Context<
 /// Makes a sleep, polls it once and drops it, `count` times in a task on each of so many workers.
 /// Returns nanoseconds for all three, per task.
 fn churn<S: TaskSleeper>(workers: u64, count: u64) -> f64 {
-    let (runtime, sleeper) = (S::runtime(workers as usize), Arc::new(S::new()));
+    let runtime = S::runtime(workers as usize);
+    let sleeper = Arc::new(S::new());
     let spawn = |_| {
         let sleeper = Arc::clone(&sleeper);
         runtime.spawn(unconstrained(async move {
@@ -66,7 +67,8 @@ fn churn<S: TaskSleeper>(workers: u64, count: u64) -> f64 {
 
 /// Returns the mebibytes that are in use when one poll has made and dropped so many sleeps.
 fn kept<S: TaskSleeper>(count: u64) -> f64 {
-    let (runtime, sleeper) = (S::runtime(1), Arc::new(S::new()));
+    let runtime = S::runtime(1);
+    let sleeper = Arc::new(S::new());
     let within = Arc::clone(&sleeper);
     let polled = runtime.spawn(unconstrained(poll_fn(move |context| {
         let before = allocated();
@@ -79,7 +81,8 @@ fn kept<S: TaskSleeper>(count: u64) -> f64 {
 /// Returns after how many milliseconds a sleep of 20 ends, if the worker that has polled it first
 /// blocks for 500, and somebody else waits for it.
 fn held_up<S: TaskSleeper>() -> f64 {
-    let (runtime, sleeper) = (S::runtime(2), S::new());
+    let runtime = S::runtime(2);
+    let sleeper = S::new();
     let inside = runtime.enter();
     let mut sleep = Box::pin(sleeper.task_sleep(SHORT));
     drop(inside);

@@ -121,7 +121,8 @@ pub fn churn<S: Shared>(threads: u64) -> f64 {
     let shared = Arc::new(S::new());
     let barrier = Arc::new(Barrier::new(threads as usize));
     let run = |n| {
-        let (shared, barrier) = (Arc::clone(&shared), Arc::clone(&barrier));
+        let shared = Arc::clone(&shared);
+        let barrier = Arc::clone(&barrier);
         thread::spawn(move || {
             let first = deadlines(&*shared, n, OUTSTANDING);
             let mut handles: VecDeque<_> = first
@@ -155,7 +156,8 @@ pub fn cross<S: Shared>() -> f64 {
     let (to_a, from_b) = mpsc::channel();
     let (to_b, from_a) = mpsc::channel();
     let run = |n, to_other: mpsc::Sender<Vec<S::Handle>>, from_other: mpsc::Receiver<_>| {
-        let (shared, barrier) = (Arc::clone(&shared), Arc::clone(&barrier));
+        let shared = Arc::clone(&shared);
+        let barrier = Arc::clone(&barrier);
         thread::spawn(move || {
             let add = |deadlines: &[S::Deadline]| {
                 deadlines
@@ -233,7 +235,8 @@ pub fn load<D: Driven>(adders: u64, time: Duration) -> Load {
     let timer = Arc::new(D::start(origin, run));
     let barrier = Arc::new(Barrier::new(adders as usize + 1));
     let start = |number| {
-        let (timer, barrier) = (Arc::clone(&timer), Arc::clone(&barrier));
+        let timer = Arc::clone(&timer);
+        let barrier = Arc::clone(&barrier);
         thread::spawn(move || {
             let mut adder = Adder::new(&*timer, origin, number);
             adder.fill(OUTSTANDING / adders);
@@ -302,7 +305,9 @@ impl<'a, D: Driven> Adder<'a, D> {
 
     fn run(mut self, time: Duration) -> Tally {
         let start = Instant::now();
-        let (mut now, mut pairs, mut shorts) = (start, 0, 0);
+        let mut now = start;
+        let mut pairs = 0;
+        let mut shorts = 0;
         let mut next_short = start;
         self.longest_add = Duration::ZERO; // That of the filling does not count.
         while now < start + time {

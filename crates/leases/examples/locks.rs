@@ -34,7 +34,8 @@ impl LeaseStore<&'static str> for Server {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = ManualClock::new();
     let timer = Timer::builder().clock(clock.clone()).build()?;
-    let (server, terms) = (Server::default(), LeaseTerms::new(Duration::from_secs(30)));
+    let server = Server::default();
+    let terms = LeaseTerms::new(Duration::from_secs(30));
     let leases = Leases::new(&timer, terms, server.clone());
     server.0.lock().unwrap().extend(["orders", "stock"]);
     let [orders, stock] = [leases.hold("orders")?, leases.hold("stock")?];

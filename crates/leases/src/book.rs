@@ -155,7 +155,8 @@ impl<K: Hash + Eq + Clone> Book<K> {
     /// Enters a lease that was requested at `since`, in place of the key's former one. Returns its
     /// number.
     pub(crate) fn take(&mut self, key: K, since: Instant) -> u64 {
-        let (number, due) = (self.stats.taken, since + self.terms.renew_every);
+        let number = self.stats.taken;
+        let due = since + self.terms.renew_every;
         let record = Record {
             number,
             runs_out: since + self.terms.lease,
@@ -207,12 +208,14 @@ impl<K: Hash + Eq + Clone> Book<K> {
     /// Finds one batch of what is due, or so soon that it joins the batch. Returns what is to be
     /// renewed, which is in flight from now on, with its numbers; and what is lost.
     pub(crate) fn round(&mut self, now: Instant) -> (Vec<(K, u64)>, Vec<K>) {
+        // All numbers of that moment, too.
         let until = (now + self.terms.renew_every / 8, u64::MAX);
         let due = self.due.range(..=until).take(self.terms.batch_size);
         let due: Vec<_> = due
             .map(|((_, number), key)| (key.clone(), *number))
             .collect();
-        let (mut renewals, mut lost) = (Vec::new(), Vec::new());
+        let mut renewals = Vec::new();
+        let mut lost = Vec::new();
         for (key, number) in due {
             let Some(lease) = self.find(&key, number) else {
                 continue;

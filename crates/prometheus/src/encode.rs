@@ -92,10 +92,8 @@ fn timers(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     fn label(timer: &TimerFigures) -> Label<'_> {
         [("timer", &timer.name)]
     }
-    let (name, help) = (
-        "tickwheel_timer_pending",
-        "Timers that wait for their deadline.",
-    );
+    let name = "tickwheel_timer_pending";
+    let help = "Timers that wait for their deadline.";
     gauges(
         encoder,
         name,

@@ -74,7 +74,8 @@ fn what_the_executor_refuses_is_shown_as_refused_and_dropped() {
 #[test]
 fn lateness_is_a_histogram_whose_bounds_never_change() {
     let service = Service::new();
-    let (name, timer) = ("tickwheel_timer_lateness_seconds", [("timer", "service")]);
+    let name = "tickwheel_timer_lateness_seconds";
+    let timer = [("timer", "service")];
     let empty = service.page().histogram(name, &timer);
     assert!(empty.iter().all(|(_, count)| *count == 0.0));
     for late in [0, 3, 3, 100] {
@@ -269,7 +270,9 @@ fn the_page_is_in_order() {
     let other = Timer::builder().name("other").build().unwrap();
     service.metrics.timer(&other);
     let text = service.page().text;
-    let (mut families, mut samples, mut family) = (BTreeSet::new(), BTreeSet::new(), "");
+    let mut families = BTreeSet::new();
+    let mut samples = BTreeSet::new();
+    let mut family = "";
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
             family = rest.split(' ').next().unwrap();

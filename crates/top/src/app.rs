@@ -119,7 +119,8 @@ impl Sample {
                 .map(|before| purgatory_rates(purgatory, before, passed))
                 .unwrap_or_default()
         });
-        let (timers, purgatories) = (timers.collect(), purgatories.collect());
+        let timers = timers.collect();
+        let purgatories = purgatories.collect();
         Sample {
             figures,
             timers,

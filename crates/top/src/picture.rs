@@ -93,7 +93,8 @@ fn discs(timer: &TimerFigures) -> Vec<Disc<'_>> {
             .filter(|it| it.entries > 0 || it.level == 0)
             .collect();
         let entries: usize = levels.iter().map(|level| level.entries).sum();
-        let (name, sum) = (&timer.name, number(entries as f64));
+        let name = &timer.name;
+        let sum = number(entries as f64);
         let title = format!("{name}: {sum} in wheels of {size} slots");
         Disc {
             title,
@@ -122,7 +123,8 @@ impl Disc<'_> {
             let inner = FIRST_RADIUS + place as f64 * (RING + GAP);
             group = group.add(ring(level, inner, self.most));
         }
-        let (top, bottom) = (-self.radius() - 6.0, -FIRST_RADIUS + 10.0);
+        let top = -self.radius() - 6.0;
+        let bottom = -FIRST_RADIUS + 10.0;
         let hand = Line::new()
             .set("x1", 0)
             .set("x2", 0)
@@ -145,7 +147,8 @@ impl Disc<'_> {
 
 /// Draws a level: its ring, its slots that are not empty, and what a slot spans.
 fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
-    let (middle, slots) = (inner + RING / 2.0, level.wheel_size as f64);
+    let middle = inner + RING / 2.0;
+    let slots = level.wheel_size as f64;
     let empty = Path::new()
         .set("d", sector(inner, inner + RING, 0.0, ROUND))
         .set("fill", GREY);
@@ -160,7 +163,8 @@ fn ring(level: &LevelFigures, inner: f64, most: usize) -> Group {
         // Never so thin that it is not seen.
         let wide = (ROUND / slots).max(0.012);
         let from = slot as f64 / slots * ROUND;
-        let (slot, entries) = (short(ahead(level, slot)), number(*entries as f64));
+        let slot = short(ahead(level, slot));
+        let entries = number(*entries as f64);
         let title = Title::new(format!("{slot} ahead: {entries}"));
         let path = Path::new().set("d", sector(inner, inner + RING, from, from + wide));
         group = group.add(path.set("fill", COLOURS[heat - 1]).add(title));
@@ -182,7 +186,8 @@ fn sector(inner: f64, outer: f64, from: f64, to: f64) -> Data {
         (round(radius * angle.sin()), round(-radius * angle.cos()))
     };
     let large = i32::from(to - from > TAU / 2.0);
-    let (end, back) = (at(outer, to), at(inner, from));
+    let end = at(outer, to);
+    let back = at(inner, from);
     Data::new()
         .move_to(at(outer, from))
         .elliptical_arc_to((outer, outer, 0, large, 1, end.0, end.1))

@@ -99,7 +99,8 @@ mod tests {
 
     fn level(wheel_size: usize, slots: &[usize]) -> LevelFigures {
         let mut level = LevelFigures::default();
-        (level.wheel_size, level.slots) = (wheel_size, slots.to_vec());
+        level.wheel_size = wheel_size;
+        level.slots = slots.to_vec();
         level
     }
 

@@ -170,7 +170,8 @@ impl Partition {
     pub(crate) fn replicate(&self) -> bool {
         let mut log = self.log.lock();
         let is_news = log.high_watermark < log.end;
-        (log.high_watermark, log.high_position) = (log.end, log.end_position);
+        log.high_watermark = log.end;
+        log.high_position = log.end_position;
         log.drop_oldest();
         is_news
     }

@@ -23,7 +23,8 @@ struct Appended {
 impl Broker {
     /// Appends records. Returns `None` if nobody wants an answer.
     pub(crate) async fn produce(&self, request: ProduceRequest) -> Option<ProduceResponse> {
-        let (acks, timeout) = (request.acks, millis(request.timeout_ms));
+        let acks = request.acks;
+        let timeout = millis(request.timeout_ms);
         let (appended, mut response) = self.append(request);
         appended
             .iter()

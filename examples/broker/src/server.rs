@@ -82,7 +82,8 @@ impl Server {
         } = self;
         say(&format!("listening on {}", broker.address));
         let mut clients = JoinSet::new();
-        let (mut said, mut next_report) = (String::new(), timer.now() + REPORT_EVERY);
+        let mut said = String::new();
+        let mut next_report = timer.now() + REPORT_EVERY;
         tokio::pin!(end);
         loop {
             tokio::select! {
@@ -145,7 +146,8 @@ async fn serve(
         let answer = match frame.ok_or(Malformed::Other).and_then(decode) {
             Ok(request) => {
                 count(&counts.requests);
-                let (version, correlation_id) = (request.version, request.correlation_id);
+                let version = request.version;
+                let correlation_id = request.correlation_id;
                 let body = tokio::select! {
                     biased; // What is answered at once is answered also to who has gone.
                     body = broker.answer(request) => body,
@@ -205,7 +207,8 @@ fn count(counter: &AtomicU64) {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (requests, malformed) = (count(&self.requests), count(&self.malformed));
+        let requests = count(&self.requests);
+        let malformed = count(&self.malformed);
         let refused = count(&self.refused);
         write!(
             f,

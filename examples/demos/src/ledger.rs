@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn what_is_early_lost_or_ends_twice_is_found() {
-        let (ledger, now) = (Ledger::open(3), Instant::now());
+        let ledger = Ledger::open(3);
+        let now = Instant::now();
         let hour = Duration::from_secs(3600);
         let [due, early, lost] = [(0, now), (1, now + hour), (2, now)]
             .map(|(slot, deadline)| ledger.enter(slot, deadline).unwrap());

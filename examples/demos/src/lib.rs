@@ -73,18 +73,22 @@ fn memory(file: &str, field: &str) -> u64 {
 /// Shows on stderr, once a second until it is over, how many operations there were in that second
 /// and how things stand.
 pub fn watch(is_over: impl Fn() -> bool, total: impl Fn() -> u64, state: impl Fn() -> String) {
-    let (start, mut next, mut before) = (Instant::now(), Instant::now(), total());
+    let start = Instant::now();
+    let mut next = Instant::now();
+    let mut before = total();
     while !is_over() {
         thread::sleep(Duration::from_millis(20));
         if next.elapsed() >= Duration::from_secs(1) {
-            let (now, total) = (Instant::now(), total());
+            let now = Instant::now();
+            let total = total();
             let rate = total.saturating_sub(before) as f64 / (now - next).as_secs_f64();
             let second = (now - start).as_secs();
             progress(&format!(
                 "{second:>4} s  {rate:>10.0} operations/s  {}",
                 state()
             ));
-            (next, before) = (now, total);
+            next = now;
+            before = total;
         }
     }
 }

@@ -151,7 +151,8 @@ impl Connection {
         {
             return;
         }
-        let (connection, on_idle) = (Arc::downgrade(self), idle.on_idle);
+        let connection = Arc::downgrade(self);
+        let on_idle = idle.on_idle;
         let task = move || {
             if let Some(connection) = connection.upgrade() {
                 on_idle(&connection);
@@ -195,7 +196,8 @@ pub async fn serve(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (stream, report) = (Connection::open(&exchange, stream), report.clone());
+                let stream = Connection::open(&exchange, stream);
+                let report = report.clone();
                 tokio::spawn(async move { attend(stream, report).await });
             }
             // Out of files, most likely: some will be closed.
@@ -205,7 +207,8 @@ pub async fn serve(
 }
 
 async fn attend(stream: Arc<Connection>, report: impl Fn(Event)) -> Result<(), End> {
-    let (mut name, mut length) = ([0; 4], 0);
+    let mut name = [0; 4];
+    let mut length = 0;
     while length < name.len() {
         length += stream.read(&mut name[length..]).await?;
     }

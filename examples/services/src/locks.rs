@@ -86,7 +86,8 @@ impl Locks {
         let counts = Arc::new(Counts::default());
         let (batches, waiting) = channel();
         // It has a connection of its own: renewal waits for nobody.
-        let (renewer, counted) = (link(), Arc::clone(&counts));
+        let renewer = link();
+        let counted = Arc::clone(&counts);
         // Ends with the store, which sends the batches.
         thread::spawn(move || renew_all(&renewer, lease, &waiting, &counted));
         let store = Store {

@@ -63,7 +63,8 @@ impl Client {
         let timed_out = |_, call: Call| call.fail(|sent| CallError::Timeout { sent });
         let calls = KeyedTimer::new(timer, timed_out);
         let (requests, unsent) = mpsc::unbounded_channel();
-        let (mut connection, table) = (JoinSet::new(), calls.clone());
+        let mut connection = JoinSet::new();
+        let table = calls.clone();
         connection.spawn(async move {
             tokio::select! {
                 _ = receive(reader, &table, on_late) => {}

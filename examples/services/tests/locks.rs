@@ -23,7 +23,8 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let (server, clock) = (RedisServer::start().unwrap(), ManualClock::new());
+        let server = RedisServer::start().unwrap();
+        let clock = ManualClock::new();
         let timer = Timer::builder().clock(clock.clone()).build().unwrap();
         let (locks, lost) = locks(&timer, &server);
         Fixture {

@@ -63,7 +63,8 @@ impl Fixture {
 
     /// Calls, for at most a second, and waits until the call is in the table.
     fn call(&self, body: &[u8]) -> JoinHandle<Outcome> {
-        let (client, body) = (Arc::clone(&self.client), body.to_vec());
+        let client = Arc::clone(&self.client);
+        let body = body.to_vec();
         let before = self.client.outstanding();
         let call = self
             .runtime
@@ -109,7 +110,8 @@ impl Fixture {
 #[test]
 fn responses_find_their_calls_in_any_order() {
     let fixture = Fixture::new();
-    let (one, two) = (fixture.call(b"one"), fixture.call(b"two"));
+    let one = fixture.call(b"one");
+    let two = fixture.call(b"two");
     let mut requests = [fixture.request().unwrap(), fixture.request().unwrap()];
     requests.sort_by(|a, b| b.1.cmp(&a.1));
     for (id, body) in requests {
@@ -142,7 +144,8 @@ fn a_call_times_out_at_its_time_and_its_response_is_reported_late() {
 fn a_call_that_timed_out_unsent_is_never_sent() {
     // Nothing is written but while something runs on this.
     let fixture = Fixture::on(&mut Builder::new_current_thread());
-    let (runtime, client) = (&fixture.runtime, &fixture.client);
+    let runtime = &fixture.runtime;
+    let client = &fixture.client;
     let mut unsent = pin!(client.call(b"unsent", S));
     assert!(
         unsent

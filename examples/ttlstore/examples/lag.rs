@@ -53,7 +53,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         (&[0, 10_000, 100_000, 1_000_000], 60)
     };
     let patience = Duration::from_secs(patience);
-    let (redis, ours) = (RedisServer::start()?, Server::real());
+    let redis = RedisServer::start()?;
+    let ours = Server::real();
     println!("| other keys | server | p50 | p99 | heard of |\n|---:|---|---:|---:|---:|");
     for others in sizes.iter().copied() {
         for (server, url) in [
@@ -62,7 +63,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         ] {
             let heard = lags(&url, others, patience)?;
             let row = Row { heard, patience };
-            let (p50, p99, heard) = (row.text(0.5), row.text(0.99), row.heard.len());
+            let p50 = row.text(0.5);
+            let p99 = row.text(0.99);
+            let heard = row.heard.len();
             println!("| {others} | {server} | {p50} | {p99} | {heard} |");
             if server == "ttlstore" && heard < KEYS {
                 return Err("ttlstore did not tell of all keys".into());

@@ -245,7 +245,8 @@ impl Peers {
 
     /// Adds a subscription, or takes it away.
     pub(crate) fn subscribe(&self, peer: &Rc<Peer>, kind: Kind, name: &[u8], on: bool) {
-        let (mut names, bytes) = (peer.names[kind as usize].borrow_mut(), name.len() + NAME);
+        let mut names = peer.names[kind as usize].borrow_mut();
+        let bytes = name.len() + NAME;
         if on && names.insert(name.to_vec()) {
             peer.named.set(peer.named.get() + bytes);
         } else if !on && names.remove(name) {
@@ -265,7 +266,8 @@ impl Peers {
         let mut count = 0;
         let listeners: Vec<_> = self.listeners.borrow().values().cloned().collect();
         for peer in listeners {
-            let (out, before) = (peer.out.take(), count);
+            let out = peer.out.take();
+            let before = count;
             let mut told = Reply::new(out, peer.resp3.get(), self.limits.max_client_memory);
             let mut tell = |words: &[&[u8]]| {
                 told.push(words.len());
@@ -303,7 +305,8 @@ impl Peers {
 /// Returns whether a name matches a pattern of SCAN or PSUBSCRIBE, in time proportional to the
 /// product of their lengths: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is literal.
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut position) = (0, 0);
+    let mut at = 0;
+    let mut position = 0;
     // What follows the last `*`, and how much of the name that has taken: only that is tried anew.
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -316,11 +319,13 @@ pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
             .get(position)
             .and_then(|byte| element(&pattern[at..], *byte))
         {
-            (at, position) = (at + length, position + 1);
+            at += length;
+            position += 1;
         } else {
             match star {
                 Some((after, taken)) if taken < name.len() => {
-                    (at, position) = (after, taken + 1);
+                    at = after;
+                    position = taken + 1;
                     star = Some((at, position));
                 }
                 _ => return false,
@@ -344,7 +349,8 @@ fn element(pattern: &[u8], byte: u8) -> Option<usize> {
 /// ends with the pattern.
 fn class_of(class: &[u8], byte: u8) -> Option<usize> {
     let negated = class.first() == Some(&b'^');
-    let (mut at, mut found) = (usize::from(negated), false);
+    let mut at = usize::from(negated);
+    let mut found = false;
     loop {
         let (first, last, length) = match class[at..] {
             [] => break,

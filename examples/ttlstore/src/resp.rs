@@ -277,7 +277,8 @@ mod tests {
 
     /// Reads what comes in these pieces.
     fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Request>, Option<Malformed>) {
-        let (mut parser, mut input) = (Parser::new(300), BytesMut::new());
+        let mut parser = Parser::new(300);
+        let mut input = BytesMut::new();
         let mut requests = Vec::new();
         for piece in pieces {
             input.extend_from_slice(piece);

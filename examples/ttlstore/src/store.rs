@@ -79,7 +79,8 @@ impl Store {
             }
             Entry::Vacant(entry) => {
                 // Counted before, because it may expire at once.
-                let (bytes, added) = (size(entry.key(), &value), value.len());
+                let bytes = size(entry.key(), &value);
+                let added = value.len();
                 self.tally.bytes.fetch_add(bytes, Ordering::Relaxed);
                 let former = entry.add(ttl.unwrap_or(FOREVER), value).map_err(|_| {
                     self.tally.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -24,11 +24,13 @@ fn both_servers_give_the_same_replies() {
     let first = first_seed();
     let theirs = RedisServer::start().expect("a redis-server");
     let ours = Server::real();
-    let (mut replies, mut errors) = (0, 0);
+    let mut replies = 0;
+    let mut errors = 0;
     for seed in first..first + 200 {
         let protocol = 2 + (seed % 2) as u8;
         let mut pair = [theirs.url(), ours.url.clone()].map(|url| connect(&url, protocol));
-        let (mut random, start) = (Rng::with_seed(seed), Instant::now());
+        let mut random = Rng::with_seed(seed);
+        let start = Instant::now();
         let mut told = Vec::new();
         let steps = (0..STEPS).flat_map(|_| draw(&mut random));
         for words in iter::once(vec!["flushdb".to_owned()]).chain(steps) {
@@ -157,7 +159,8 @@ fn equal(theirs: &Value, ours: &Value, passed_ms: i64) -> bool {
                 }
                 values
             };
-            let (theirs, ours) = (sorted(theirs), sorted(ours));
+            let theirs = sorted(theirs);
+            let ours = sorted(ours);
             theirs
                 .iter()
                 .zip(&ours)

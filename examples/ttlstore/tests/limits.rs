@@ -31,7 +31,8 @@ fn no_more_connections_than_there_may_be() {
     // Whoever leaves makes room, also amid a request.
     third.send("*2\r\n$3\r\nget\r\n$9\r\nab");
     drop(third);
-    let (start, mut told) = (Instant::now(), [0; 7]);
+    let start = Instant::now();
+    let mut told = [0; 7];
     while told != *b"+PONG\r\n" {
         assert!(start.elapsed() < PATIENCE, "there is no room");
         let mut next = server.raw();
@@ -100,7 +101,8 @@ fn whoever_holds_most_is_cut_off() {
     let mut other = server.client();
     let mut crowd = Vec::new();
     for number in 0..60 {
-        let (mut client, size) = (server.raw(), 600_000 + 1000 * number);
+        let mut client = server.raw();
+        let size = 600_000 + 1000 * number;
         // Half a request. Who is cut off can't send all of it.
         let half = format!("*2\r\n$3\r\nget\r\n$1000000\r\n{}", "v".repeat(size));
         let _ = client.0.write_all(half.as_bytes());
@@ -239,10 +241,8 @@ fn memory_is_counted_truly() {
             .write_all((first.to_owned() + &lines).as_bytes())
             .expect("it is sent");
         while info(&mut client, "total_commands_processed") < 100_000 {}
-        let (taken, counted) = (
-            program.resident() - before.0,
-            info(&mut client, name) - before.1,
-        );
+        let taken = program.resident() - before.0;
+        let counted = info(&mut client, name) - before.1;
         assert!(
             (taken * 3 / 4..taken * 2).contains(&counted),
             "{name}: {counted} {taken}"

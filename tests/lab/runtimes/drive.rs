@@ -19,7 +19,8 @@ fn timer() -> Timer {
 /// Sleeps several times. Each time it is not woken early, and it is woken at all.
 async fn naps(timer: Timer, number: u32) {
     for round in 0..3 {
-        let (start, delay) = (Instant::now(), (number * 37 + round * 101) % 20_000);
+        let start = Instant::now();
+        let delay = (number * 37 + round * 101) % 20_000;
         let delay = Duration::from_micros(u64::from(delay));
         timer.sleep(delay).await.expect("the timer lives");
         assert!(start.elapsed() >= delay);
@@ -30,7 +31,8 @@ async fn naps(timer: Timer, number: u32) {
 /// add up to the sum.
 fn added_by_another_thread(timer: &Timer) -> impl Future<Output = u32> + use<> {
     let (sender, received) = smol::channel::unbounded();
-    let (timer, far) = (timer.clone(), timer.sleep(HOUR));
+    let far = timer.sleep(HOUR);
+    let timer = timer.clone();
     thread::spawn(move || {
         for (number, delay) in [30 * MS, 20 * MS, 10 * MS, MS, Duration::ZERO]
             .iter()
@@ -82,7 +84,8 @@ fn on_one_thread_of_tokio() {
 
 #[test]
 fn on_one_thread_of_smol() {
-    let (executor, timer) = (smol::LocalExecutor::new(), timer());
+    let executor = smol::LocalExecutor::new();
+    let timer = timer();
     smol::block_on(executor.run(async {
         let drive = executor.spawn(timer.drive(smol::Timer::at));
         let tasks: Vec<_> = (0..TASKS)

@@ -171,7 +171,8 @@ const SPAWNS: [Spawn; 2] = [
 
 /// Returns a timer that spawns its jobs on `runtime`, and the join handle of each of them.
 fn spawning(runtime: &Runtime, spawn: Spawn) -> (Fixture, Receiver<(u32, JoinHandle<()>)>) {
-    let (handle, (sender, spawned)) = (runtime.handle().clone(), channel());
+    let handle = runtime.handle().clone();
+    let (sender, spawned) = channel();
     let executor = move |job: Job| {
         let id = job.id;
         let _ = sender.send((id, spawn(&handle, job)));

@@ -213,7 +213,8 @@ fn a_sleep_on_a_timer_that_was_shut_down_is_not_early_and_ends_when_it_is_looked
 
 #[test]
 fn a_sleep_that_nobody_wakes_is_reported_once() {
-    let (fixture, warnings) = (Fixture::with_room_for(0), Warnings::default());
+    let fixture = Fixture::with_room_for(0);
+    let warnings = Warnings::default();
     tracing::subscriber::with_default(warnings.listener(), || {
         let sleeps = || {
             [
@@ -268,7 +269,8 @@ fn send(client: &mut DuplexStream, text: &str) {
 
 /// Returns what has come from the server; `None` if it has closed the connection.
 fn received(client: &mut DuplexStream) -> Option<String> {
-    let (mut bytes, context) = ([0; 4096], &mut Context::from_waker(Waker::noop()));
+    let mut bytes = [0; 4096];
+    let context = &mut Context::from_waker(Waker::noop());
     let mut bytes = ReadBuf::new(&mut bytes);
     let ended = pin!(client).poll_read(context, &mut bytes).is_ready();
     let text = String::from_utf8_lossy(bytes.filled()).into_owned();

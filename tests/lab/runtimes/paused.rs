@@ -109,7 +109,8 @@ fn a_clock_that_is_resumed_is_followed() {
     paused(|timer, _| async move {
         timer.sleep(HOUR).await.unwrap();
         tokio::time::resume();
-        let (start, real) = (Instant::now(), std::time::Instant::now());
+        let start = Instant::now();
+        let real = std::time::Instant::now();
         timer.sleep(20 * MS).await.unwrap();
         assert!(start.elapsed() >= 20 * MS && real.elapsed() >= 20 * MS);
     });
@@ -121,7 +122,8 @@ fn a_thread_of_stds_adds_by_the_runtimes_clock() {
     paused(|timer, _| async move {
         tokio::time::sleep(HOUR).await;
         let (sender, expired) = tokio::sync::oneshot::channel();
-        let (own, start) = (timer.clone(), Instant::now());
+        let own = timer.clone();
+        let start = Instant::now();
         let adds = thread::spawn(move || {
             own.after(S, move || _ = sender.send(()))
                 .expect("the timer lives");
@@ -147,7 +149,8 @@ impl DelayedOperation for Fetch {
 #[test]
 fn keys_operations_and_series_keep_its_time() {
     paused(|timer, _| async move {
-        let (start, times) = (Instant::now(), Arc::<Mutex<Vec<Instant>>>::default());
+        let start = Instant::now();
+        let times = Arc::<Mutex<Vec<Instant>>>::default();
         let noted = Arc::clone(&times);
         let note = move || noted.lock().unwrap().push(Instant::now());
         let keyed = KeyedTimer::new(&timer, {

@@ -153,12 +153,12 @@ fn peak<H: Holder>(live: Live, order: Order) -> Option<String> {
         Live::OneIn(_) => fresh + kept.len() * H::CHUNKS,
         Live::Runs => 3 * fresh,
     };
-    let (name, per) = (H::NAME, |bytes: usize| bytes as f64 / kept.len() as f64);
-    let (own, part) = (
-        left as f64 / fresh as f64,
-        100.0 * left as f64 / highest as f64,
-    );
-    let (live, order) = (format!("{live:?}"), format!("{order:?}"));
+    let name = H::NAME;
+    let per = |bytes: usize| bytes as f64 / kept.len() as f64;
+    let own = left as f64 / fresh as f64;
+    let part = 100.0 * left as f64 / highest as f64;
+    let live = format!("{live:?}");
+    let order = format!("{order:?}");
     let line = format!(
         "{name:<10} {live:<12} {order:<9} {:>8.1} {:>8.1} {own:>6.1} times {part:>6.2} %",
         per(left),

@@ -25,11 +25,13 @@ const RATE: u64 = 10_000;
 /// in the order of the log. A record that was cut off by a crash is left out. Returns how many were
 /// overdue.
 fn restore(log: &mut impl Read, timer: &Timer<u64>) -> Result<u64, Box<dyn Error>> {
-    let (start, mut overdue) = (timer.now(), 0);
+    let start = timer.now();
+    let mut overdue = 0;
     let mut batch = Vec::with_capacity(BATCH);
     while log.take(BATCH as u64).read_to_end(&mut batch)? > 0 {
         // Both anew for each batch, as the wall clock may be set; in this order, so none is early.
-        let (wall, now) = (SystemTime::now().duration_since(UNIX_EPOCH)?, timer.now());
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let now = timer.now();
         for record in batch.chunks_exact(RECORD) {
             let (number, due) = record.split_at(RECORD / 2);
             let number = u64::from_le_bytes(number.try_into()?);
@@ -50,7 +52,8 @@ fn restore(log: &mut impl Read, timer: &Timer<u64>) -> Result<u64, Box<dyn Error
 
 /// Writes the messages in the order in which they came: each is due at any time around `now`.
 fn write(log: &mut impl Write, messages: u64, now: Duration) -> io::Result<()> {
-    let (now, hour) = (now.as_millis() as u64, 3_600_000);
+    let now = now.as_millis() as u64;
+    let hour = 3_600_000;
     for number in 0..messages {
         let due = match number % 10 {
             0 => now - 1 - number % hour,
@@ -111,7 +114,8 @@ mod tests {
     fn each_message_is_due_by_the_wall_clock_and_what_is_overdue_is_spread_out() {
         let clock = ManualClock::new();
         let expired = Arc::new(Mutex::new(Vec::new()));
-        let (noted, now) = (Arc::clone(&expired), clock.clone());
+        let noted = Arc::clone(&expired);
+        let now = clock.clone();
         let note = move |number| noted.lock().unwrap().push((number, now.now()));
         let timer = Timer::builder()
             .clock(clock.clone())
@@ -119,7 +123,9 @@ mod tests {
             .build()
             .unwrap();
 
-        let (mut log, before, start) = (Vec::new(), since_epoch(), clock.now());
+        let mut log = Vec::new();
+        let before = since_epoch();
+        let start = clock.now();
         write(&mut log, MESSAGES, before).unwrap();
         log.extend([1; RECORD - 1]); // Cut off.
         assert_eq!(restore(&mut &log[..], &timer).unwrap(), MESSAGES / 10);

@@ -115,7 +115,8 @@ impl Measured {
         }
         // The first two tell by how much it swings. Repeating a shape may add to the directory of a
         // slab, or to a vector, in each shard; and each has one spare chunk more or less.
-        let (before, last) = (bytes[..2].iter().max()?, bytes[2..].iter().max()?);
+        let before = bytes[..2].iter().max()?;
+        let last = bytes[2..].iter().max()?;
         let grown = *last > before + before / 20 + spare / 8;
         grown.then(|| format!("{shape}: grows when it is repeated: {bytes:?}"))
     }

@@ -54,9 +54,11 @@ fn shape(
     (wheel_size, room): (usize, usize),
     mut again: impl FnMut(&Stand, &mut Vec<Timeout>),
 ) -> Measured {
-    let (mut live, mut bytes) = (Vec::with_capacity(room), Vec::with_capacity(REPEATS));
+    let mut live = Vec::with_capacity(room);
+    let mut bytes = Vec::with_capacity(REPEATS);
     let before = in_use();
-    let (stand, mut references) = (Stand::new(wheel_size), 0);
+    let stand = Stand::new(wheel_size);
+    let mut references = 0;
     for _ in 0..REPEATS {
         again(&stand, &mut live);
         assert_eq!((stand.timer.len(), live.capacity()), (live.len(), room));
@@ -103,7 +105,9 @@ fn cancel_all(timeouts: &mut Vec<Timeout>) {
 /// Adds very many timers for one moment, and one in each bucket of three levels; then adds very
 /// many more for that moment, in vain.
 pub(crate) fn moment() -> Measured {
-    let (many, few, churn) = (scaled(100_000), 1_500, scaled(2_200_000));
+    let many = scaled(100_000);
+    let few = 1_500;
+    let churn = scaled(2_200_000);
     shape(
         "one moment",
         bounds::MOMENT,
@@ -127,7 +131,8 @@ pub(crate) fn moment() -> Measured {
 
 /// Adds many timers that live in one bucket, and cancels as many, each alone in its bucket.
 pub(crate) fn alone() -> Measured {
-    let (wheel_size, many) = (scaled(1 << 17), scaled(120_000));
+    let wheel_size = scaled(1 << 17);
+    let many = scaled(120_000);
     shape(
         "alone in a bucket",
         bounds::ALONE,
@@ -191,7 +196,8 @@ pub(crate) fn to_and_fro() -> Measured {
 
 /// Keeps a thousand timers while bursts of a thousand times as many come and go.
 pub(crate) fn bursts() -> Measured {
-    let (few, many) = (scaled(1_000), scaled(1_000_000));
+    let few = scaled(1_000);
+    let many = scaled(1_000_000);
     let mut random = Rng::with_seed(4);
     shape("bursts", bounds::BURSTS, (512, few), |stand, live| {
         while live.len() < few {

@@ -193,7 +193,8 @@ impl Config {
 
     /// Returns after how many nanoseconds something is due, if it is `now` in nanoseconds.
     pub(crate) fn delay(&self, random: &mut Random, now: u64) -> u64 {
-        let (tick, bits) = (self.tick_nanos(), random.below(63));
+        let tick = self.tick_nanos();
+        let bits = random.below(63);
         match random.below(32) {
             0..2 => 0,
             2..12 => (random.below(40) * tick).saturating_sub(random.below(2)),
@@ -201,7 +202,8 @@ impl Config {
             12..20 => self.edge(random, now),
             // A moment that many have in common.
             20..26 => {
-                let (length, nth) = (64 * tick, random.below(3));
+                let length = 64 * tick;
+                let nth = random.below(3);
                 (now / length + nth)
                     .saturating_mul(length)
                     .saturating_sub(now)

@@ -198,7 +198,8 @@ impl Hand {
             }
         }
         let ticket = world.ledger.ticket(Kind::Timer, Arc::clone(&bound));
-        let (id, weak) = (ticket.id, Weak::clone(&world.weak));
+        let id = ticket.id;
+        let weak = Weak::clone(&world.weak);
         let task = Task::new(move || run(ticket, &weak));
         if let Some(timeout) = self.try_add(world, TimerEntry::new(when, task)) {
             self.keep(world, Handle { id, timeout, bound });

@@ -21,7 +21,8 @@ impl Hand {
     /// Uses a key that no other thread uses, so when it is due is known.
     fn own_key_step(&mut self, world: &Ref) {
         let (when, due) = self.when(world);
-        let (keyed, ledger) = (&world.keyed, &world.ledger);
+        let keyed = &world.keyed;
+        let ledger = &world.ledger;
         let (key, bound) = self
             .own_key
             .get_or_insert_with(|| (ledger.next_key(), Arc::default()));
@@ -55,7 +56,8 @@ impl Hand {
         if self.random.is_rare(3) {
             return self.own_key_step(world);
         }
-        let (key, (when, due)) = (self.key(), self.when(world));
+        let key = self.key();
+        let (when, due) = self.when(world);
         let moves = key % 2 == 1;
         let ticket = || {
             let bound = Arc::new(AtomicU64::new(if moves { 0 } else { due }));
@@ -132,7 +134,8 @@ impl Hand {
         }
         // Dropped with the series, however it ends.
         let ticket = world.ledger.ticket(Kind::Series, Arc::default());
-        let (weak, busy) = (Weak::clone(&world.weak), AtomicBool::new(false));
+        let weak = Weak::clone(&world.weak);
+        let busy = AtomicBool::new(false);
         let started = periodic.start(&world.timer, move |run| {
             let due = run.due().map(|due| ticket.ledger.nanos(due));
             assert!(

@@ -205,7 +205,8 @@ impl Ledger {
 
 impl Ticket {
     pub(crate) fn check_not_early(&self) {
-        let (now, bound) = (self.ledger.now(), self.bound.load(SeqCst));
+        let now = self.ledger.now();
+        let bound = self.bound.load(SeqCst);
         assert!(
             now >= bound,
             "{:?} {} is early: {now} is before {bound}",
@@ -262,7 +263,8 @@ pub(crate) fn watch(config: &Config, ledger: &Arc<Ledger>, timer: WeakTimer) {
         panic::set_hook(Box::new(report_panic));
         thread::spawn(look_on);
     });
-    let (config, ledger) = (config.clone(), Arc::clone(ledger));
+    let config = config.clone();
+    let ledger = Arc::clone(ledger);
     *ROUND.lock().unwrap() = Some(Round {
         config,
         ledger,
@@ -285,13 +287,15 @@ fn report_panic(info: &panic::PanicHookInfo<'_>) {
 }
 
 fn look_on() {
-    let (mut seen, mut since) = (0, Instant::now());
+    let mut seen = 0;
+    let mut since = Instant::now();
     loop {
         thread::sleep(Duration::from_millis(200));
         let now = PROGRESS.load(SeqCst);
         let began = ROUND.lock().unwrap().as_ref().map(|round| round.began);
         if now != seen || began.is_none() {
-            (seen, since) = (now, Instant::now());
+            seen = now;
+            since = Instant::now();
         }
         if since.elapsed() > STILL {
             fail("a hang: nothing moves any more");

@@ -86,7 +86,8 @@ impl Meeting {
 
     fn advance(&self) {
         self.rounds(|world| {
-            let (weak, advances) = (Weak::clone(&world.weak), world.config.advancer);
+            let weak = Weak::clone(&world.weak);
+            let advances = world.config.advancer;
             drop(world);
             while advances && !self.stop.load(SeqCst) {
                 let Some(world) = Ref::upgrade(&weak) else {
@@ -117,7 +118,8 @@ impl Meeting {
         let config = Config::new(seed);
         let world = World::new(&config);
         watch(&config, &world.ledger, world.timer.downgrade());
-        let (weak, ledger) = (Arc::downgrade(&world), Arc::clone(&world.ledger));
+        let weak = Arc::downgrade(&world);
+        let ledger = Arc::clone(&world.ledger);
         self.stop.store(false, SeqCst);
         *self.current.lock().unwrap() = Some(Ref::new(world));
         self.all.wait();
@@ -182,7 +184,9 @@ fn everything_at_once_ends_as_promised() {
         .duration_since(SystemTime::UNIX_EPOCH)
         .expect("after 1970");
     let first = first.as_nanos() as u64;
-    let (start, mut told, mut ends) = (Instant::now(), 0, [0; ENDS]);
+    let start = Instant::now();
+    let mut told = 0;
+    let mut ends = [0; ENDS];
     std::thread::scope(|scope| {
         let meeting = &meeting;
         for thread in 0..THREADS {

@@ -141,7 +141,8 @@ impl Hand {
     }
 
     fn watch(&mut self, world: &Ref) {
-        let ((when, due), keys) = (self.when(world), self.keys());
+        let (when, due) = self.when(world);
+        let keys = self.keys();
         let operation = Operation::new(world, &mut self.random, due);
         match world
             .purgatory
@@ -356,7 +357,8 @@ impl Hand {
             return;
         };
         sleep.reset(when);
-        (sleeping.due, sleeping.latest) = (due, latest(world, when, due));
+        sleeping.due = due;
+        sleeping.latest = latest(world, when, due);
         // Its waker may have been used up.
         if sleeping.poll(world) {
             self.asleep.swap_remove(nth);

@@ -238,10 +238,8 @@ fn handles(world: &World) -> Vec<Arc<Handle>> {
 /// call is needed.
 fn everything_due_expires(world: &World) {
     // The last two nanoseconds of time never come: the deadline of what is never due is there.
-    let (now, tick) = (
-        world.ledger.now().min(u64::MAX - 2),
-        world.config.tick.as_nanos() as u64,
-    );
+    let now = world.ledger.now().min(u64::MAX - 2);
+    let tick = world.config.tick.as_nanos() as u64;
     // What falls due within a tick expires at its end.
     let is_due = |deadline: Option<Instant>| {
         deadline.is_some_and(|deadline| world.ledger.nanos(deadline).saturating_add(tick) <= now)

@@ -33,7 +33,8 @@ impl Contender for TokioDelayQueue {
             .build();
         let runtime = runtime.expect("a runtime");
         let guard = runtime.enter();
-        let (queue, start) = (DelayQueue::new(), time::Instant::now());
+        let queue = DelayQueue::new();
+        let start = time::Instant::now();
         drop(guard);
         TokioDelayQueue {
             queue,
@@ -64,7 +65,8 @@ impl Contender for TokioDelayQueue {
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
         let queue = &mut self.queue;
         self.runtime.block_on(unconstrained(async {
-            let (mut count, mut sum) = (0, 0);
+            let mut count = 0;
+            let mut sum = 0;
             for _ in 0..last_ms {
                 time::advance(Duration::from_millis(1)).await;
                 poll_fn(|_| {
@@ -139,7 +141,8 @@ impl Contender for HashWheel {
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         for _ in 0..last_ms {
             for entry in self.wheel.tick() {
                 count += 1;
@@ -180,7 +183,8 @@ impl Contender for Nexus {
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         let mut expired = Vec::new();
         for now in 1..=last_ms {
             let now = self.start + Duration::from_millis(now);
@@ -220,7 +224,8 @@ impl Contender for Queue {
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         for now in 1..=last_ms {
             while let Some(task) = self.0.poll(now) {
                 count += 1;

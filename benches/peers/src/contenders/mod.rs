@@ -48,7 +48,8 @@ impl Contender for Local {
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         for now in 1..=last_ms {
             count += self.0.advance(now, |task| sum += task) as u64;
         }

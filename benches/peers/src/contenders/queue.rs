@@ -55,7 +55,8 @@ impl Contender for KeyedQueue {
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         let mut context = Context::from_waker(Waker::noop());
         for _ in 1..=last_ms {
             self.clock.advance(Duration::from_millis(1));

@@ -144,7 +144,8 @@ impl<Q: DeadlineQueue> Shared for Locked<Q> {
 
 impl<Q: DeadlineQueue> Expiring for Locked<Q> {
     fn expire_all(&self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         for now in 1..=last_ms {
             let mut queue = self.0.lock().expect("no panic");
             while queue.pop(now, |task| {
@@ -216,7 +217,8 @@ impl<Q: DeadlineQueue> Driven for DrivenQueue<Q> {
     type Handle = Q::Handle;
 
     fn start(origin: Instant, run: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
+        let state = Mutex::default();
+        let changed = Condvar::new();
         let inner = Arc::new(Inner {
             origin,
             state,

@@ -91,7 +91,8 @@ impl Contender for SlabList {
     }
 
     fn expire_all(&mut self, last_ms: u64) -> (u64, u64) {
-        let (mut count, mut sum) = (0, 0);
+        let mut count = 0;
+        let mut sum = 0;
         for tick in self.now + 1..=last_ms.div_ceil(TICK_MS) {
             self.now = tick;
             let mut next = self.slots[tick as usize % SLOTS];

@@ -41,7 +41,8 @@ impl LeaseStore<Counted> for Counts {
 #[test]
 fn a_round_of_many_leases_takes_one_batch_after_the_other() {
     let (timer, clock) = by_hand();
-    let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(BATCH), Counts::default());
+    let terms = LeaseTerms::new(30 * S).batch_size(BATCH);
+    let counts = Counts::default();
     let leases = Leases::new(&timer, terms, counts.clone());
     let held: Vec<_> = (0..MANY)
         .map(|key| leases.hold(Counted(key)).unwrap())
@@ -77,7 +78,8 @@ fn a_round_of_many_leases_takes_one_batch_after_the_other() {
 fn every_batch_is_as_large_as_the_terms_say() {
     for size in [1, BATCH, 63, 64, 65, 100, 1_000] {
         let (timer, clock) = by_hand();
-        let (terms, counts) = (LeaseTerms::new(30 * S).batch_size(size), Counts::default());
+        let terms = LeaseTerms::new(30 * S).batch_size(size);
+        let counts = Counts::default();
         let leases = Leases::new(&timer, terms, counts.clone());
         let _held: Vec<_> = (0..MANY)
             .map(|key| leases.hold(Counted(key)).unwrap())
@@ -124,10 +126,8 @@ impl LeaseStore<u32> for Releases {
 #[test]
 fn what_is_released_before_its_batch_is_not_renewed() {
     let (timer, clock) = by_hand();
-    let (terms, store) = (
-        LeaseTerms::new(30 * S).batch_size(BATCH),
-        Releases::default(),
-    );
+    let terms = LeaseTerms::new(30 * S).batch_size(BATCH);
+    let store = Releases::default();
     let leases = Leases::new(&timer, terms, store.clone());
     let held = (0..MANY).map(|key| leases.hold(key).unwrap()).collect();
     *store.leases.lock().unwrap() = held;

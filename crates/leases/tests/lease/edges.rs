@@ -221,10 +221,8 @@ fn what_came_too_late_to_be_held_is_lost_once() {
 #[test]
 fn what_has_run_out_is_not_held_before_the_watchdog_has_looked_either() {
     let fixture = Fixture::new();
-    let (lost, released) = (
-        fixture.leases.hold(1).unwrap(),
-        fixture.leases.hold(2).unwrap(),
-    );
+    let lost = fixture.leases.hold(1).unwrap();
+    let released = fixture.leases.hold(2).unwrap();
     fixture.clock.advance(30 * S - Duration::from_nanos(1));
     assert!(lost.is_held() && released.is_held());
     fixture.clock.advance(Duration::from_nanos(1));

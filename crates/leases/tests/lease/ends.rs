@@ -46,7 +46,8 @@ fn what_is_kept_of_leases_keeps_no_store() {
         }
         fn lost(&self, _: u32) {}
     }
-    let ((timer, clock), owned) = (by_hand(), Arc::new(()));
+    let (timer, clock) = by_hand();
+    let owned = Arc::new(());
     let store = Keeps(Mutex::default(), Arc::clone(&owned));
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
     let lease = leases.hold(1).unwrap();
@@ -75,7 +76,8 @@ fn none_is_held_any_more_when_the_first_is_reported() {
         }
     }
     let (timer, _clock) = by_hand();
-    let (held, seen) = (Held::default(), Arc::<Mutex<Vec<usize>>>::default());
+    let held = Held::default();
+    let seen = Arc::<Mutex<Vec<usize>>>::default();
     let store = Looks(Arc::clone(&held), Arc::clone(&seen));
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), store);
     held.lock()
@@ -195,7 +197,8 @@ impl LeaseStore<u32> for Meets {
 #[test]
 fn a_round_in_progress_renews_nothing_after_the_first_was_lost_to_a_shutdown() {
     let (timer, clock) = by_hand();
-    let (barrier, calls) = (Arc::new(Barrier::new(2)), Arc::default());
+    let barrier = Arc::new(Barrier::new(2));
+    let calls = Arc::default();
     let store = Meets(
         Arc::clone(&barrier),
         AtomicBool::new(false),

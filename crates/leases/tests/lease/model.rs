@@ -74,7 +74,8 @@ impl Run {
             assert!(at + 1 >= expected.due, "{key} is sent too early");
             match self.mood {
                 Mood::Renews => {
-                    (expected.renewed, expected.due) = (at, at + 10);
+                    expected.renewed = at;
+                    expected.due = at + 10;
                     self.stats.renewed += 1;
                 }
                 Mood::Stalls => expected.in_flight = Some(at),
@@ -131,7 +132,8 @@ impl Run {
             expected.in_flight = None;
             match mood {
                 Mood::Renews => {
-                    (expected.renewed, expected.due) = (sent, self.now.max(sent + 10));
+                    expected.renewed = sent;
+                    expected.due = self.now.max(sent + 10);
                     self.stats.renewed += 1;
                 }
                 Mood::SaysGone => {
@@ -153,7 +155,8 @@ impl Run {
                 self.answer(Mood::Fails);
                 let lease = self.fixture.leases.hold(key).expect("there is room");
                 self.stats.taken += 1;
-                let (renewed, due) = (self.now, self.now + 10);
+                let renewed = self.now;
+                let due = self.now + 10;
                 let expected = Expected {
                     lease,
                     renewed,
@@ -189,7 +192,8 @@ impl Run {
 fn every_lease_is_renewed_in_time_or_lost_once() {
     fn holds(steps: Vec<Step>) {
         let fixture = Fixture::with(TimerBuilder::build, |terms| terms.batch_size(2));
-        let (held, stats) = ([const { None }; 4], Stats::default());
+        let held = [const { None }; 4];
+        let stats = Stats::default();
         let mut run = Run {
             fixture,
             mood: Mood::Renews,

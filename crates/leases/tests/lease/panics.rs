@@ -29,7 +29,8 @@ impl LeaseStore<u32> for Panics {
 #[test]
 fn a_store_that_panics_is_counted_by_the_timer_and_told_of_each_loss_once() {
     for (renew, answers, panics) in [(false, true, 1), (true, true, 2), (true, false, 5)] {
-        let ((timer, clock), lost) = (by_hand(), Arc::<Mutex<Vec<u32>>>::default());
+        let (timer, clock) = by_hand();
+        let lost = Arc::<Mutex<Vec<u32>>>::default();
         let store = Panics {
             renew,
             answers,
@@ -71,7 +72,8 @@ fn a_loss_that_panics_costs_no_renewal_in_the_same_batch() {
     }
     let (timer, clock) = by_hand();
     let leases = Leases::new(&timer, LeaseTerms::new(30 * S), Renews);
-    let (asked, other) = (clock.now(), leases.hold(1).unwrap());
+    let asked = clock.now();
+    let other = leases.hold(1).unwrap();
     clock.advance(10 * S);
     let _late = leases.hold_since(2, asked - 20 * S).unwrap();
     for _ in 0..60 {
@@ -116,8 +118,11 @@ fn leases_print_no_key() {
     turn(&timer);
     assert_eq!((leases.stats().failed, timer.stats().panicked), (1, 0));
     let mut stats = Stats::default();
-    (stats.taken, stats.released, stats.lost) = (4, 2, 2);
-    (stats.renewed, stats.failed) = (3, 1);
+    stats.taken = 4;
+    stats.released = 2;
+    stats.lost = 2;
+    stats.renewed = 3;
+    stats.failed = 1;
     assert_eq!(
         stats.to_string(),
         "held 0, taken 4, released 2, lost 2\nrenewed 3, failed 1"

@@ -74,7 +74,8 @@ fn round(number: u64) {
     let leases = Leases::new(&timer, terms, Store(Arc::clone(&seen)));
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (leases, seen) = (leases.clone(), &seen);
+            let leases = leases.clone();
+            let seen = &seen;
             scope.spawn(move || (0..STEPS).for_each(|at| step(&leases, seen, at * 7 + thread)));
         }
         if number % 4 < 2 {

@@ -55,7 +55,8 @@ impl Service {
             .unwrap();
         let keyed = KeyedTimer::new(&timer, |_, ()| ());
         let leases = Leases::new(&timer, LeaseTerms::new(Duration::from_secs(30)), Store);
-        let (fetches, answers) = (Purgatory::new(&timer), Arc::default());
+        let fetches = Purgatory::new(&timer);
+        let answers = Arc::default();
         let metrics = Metrics::default();
         metrics.timer(&timer);
         metrics.keyed_timer("sessions", &keyed);

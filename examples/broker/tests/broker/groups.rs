@@ -292,7 +292,8 @@ fn what_members_bring_along_is_limited() {
 fn a_group_without_members_is_forgotten_for_a_new_one_and_leaves_one_of_its_name_alone() {
     let world = World::new();
     world.create("orders");
-    let (brief, step) = (FIRST / 5, FIRST / 5);
+    let brief = FIRST / 5;
+    let step = FIRST / 5;
     let join = |name: &str, session: Duration| {
         let request = join(name, &StrBytes::new(), Vec::new());
         world.ask(

@@ -166,7 +166,8 @@ fn no_two_lives_give_a_producer_the_same_id() {
         let asked = world.ask(1, body);
         answered!(InitProducerId, asked.answer()).producer_id.0
     };
-    let (before, now) = (first_id(&orders()), orders());
+    let before = first_id(&orders());
+    let now = orders();
     let id = first_id(&now);
     assert_ne!(before, id);
     assert!(before > 0 && id > 0);

@@ -28,7 +28,8 @@ impl Fixture {
         let server = runtime.block_on(Server::bind(&options, world.timer.clone()));
         let server = server.expect("a port");
         world.broker = Arc::clone(server.broker());
-        let (counts, address) = (Arc::clone(server.counts()), server.address());
+        let counts = Arc::clone(server.counts());
+        let address = server.address();
         let (end, ended) = oneshot::channel();
         std::thread::spawn(move || runtime.block_on(server.run(async { drop(ended.await) })));
         Fixture {
@@ -151,7 +152,8 @@ fn a_connection_too_many_is_closed_at_once() {
         max_connections: 2,
         ..options()
     });
-    let (mut first, mut second) = (fixture.client(), fixture.client());
+    let mut first = fixture.client();
+    let mut second = fixture.client();
     first.create();
     second.create();
     assert!(fixture.client().is_closed());
@@ -173,7 +175,8 @@ fn a_client_that_goes_takes_its_parked_fetch_along() {
 #[test]
 fn a_frame_on_its_way_and_a_silent_client_have_their_time() {
     let fixture = Fixture::new(options());
-    let (mut half, mut client) = (fixture.client(), fixture.client());
+    let mut half = fixture.client();
+    let mut client = fixture.client();
     // A request, and half of one, in one piece: when the answer is there, both were read.
     let body = encoded(ApiKey::Metadata, 7, &metadata("orders").into());
     half.write(

@@ -107,7 +107,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     } else {
         &[0.25, 0.5, 0.8, 1.25, 2.0, 5.0, 10.0, ALL]
     };
-    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut wrong = Vec::new();
     for (name, place) in [("reaper", Place::Reaper), ("worker", Place::Worker)] {
         for load in loads {
             progress(&format!("{place:?} at {load}"));
@@ -206,10 +207,12 @@ impl Service {
     /// Adds requests from each thread until the end. Returns how many were offered, and how many of
     /// them refused.
     fn load(&self, timer: &Timer<Due>, load: f64, end: Instant) -> (u64, u64) {
-        let (offered, refused) = (AtomicU64::new(0), AtomicU64::new(0));
+        let offered = AtomicU64::new(0);
+        let refused = AtomicU64::new(0);
         let threads = threads();
         let add = |thread: usize| {
-            let (mut random, mut slots) = (Rng::with_seed(0), (0..SLOTS).cycle());
+            let mut random = Rng::with_seed(0);
+            let mut slots = (0..SLOTS).cycle();
             let mut pace = Pace::new(load * CAPACITY / threads as f64);
             while Instant::now() < end {
                 pace.wait();
@@ -249,8 +252,10 @@ fn measure(place: Place, load: f64, lasts: Duration) -> Result<Row, Box<dyn Erro
         shed: AtomicU64::new(0),
         last_late: AtomicU64::new(0),
     });
-    let (serving, shedding) = (Arc::clone(&service), Arc::clone(&service));
-    let (serve, shed) = (move |due| serving.serve(due), move |due| shedding.shed(due));
+    let serving = Arc::clone(&service);
+    let shedding = Arc::clone(&service);
+    let serve = move |due| serving.serve(due);
+    let shed = move |due| shedding.shed(due);
     let builder = Timer::builder().name("overload").max_pending(MAX_PENDING);
     let timer = match place {
         Place::Reaper => builder.executor(serve).start()?,
@@ -260,8 +265,10 @@ fn measure(place: Place, load: f64, lasts: Duration) -> Result<Row, Box<dyn Erro
             .start()?,
     };
     let (offered, refused) = service.load(&timer, load, service.start + lasts);
-    let (eased, pending) = (Instant::now(), timer.len());
-    let (served, shed) = (ledger.ended(End::Expired), service.shed.load(Relaxed));
+    let eased = Instant::now();
+    let pending = timer.len();
+    let served = ledger.ended(End::Expired);
+    let shed = service.shed.load(Relaxed);
     let late = ledger.lateness.quantiles();
     // The other half of its time is left to catch up.
     service.load(&timer, 0.5, eased + lasts + Duration::from_secs(1));

@@ -199,7 +199,9 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         start: Instant::now(),
         due: Mutex::default(),
     };
-    let (samples, empty, stop) = (samples(&options), resident(), AtomicBool::new(false));
+    let samples = samples(&options);
+    let empty = resident();
+    let stop = AtomicBool::new(false);
 
     let (generated, elapsed, triggers) = thread::scope(|scope| {
         let generator = scope.spawn(|| generate(&options, &samples, books, &purgatory, &queue));
@@ -209,7 +211,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let total = || ended() + purgatory.len() as u64;
         let state = || format!("{} delayed, {} ended", purgatory.len(), ended());
         watch(|| generator.is_finished(), total, state);
-        let (generated, elapsed) = (generator.join(), start.elapsed());
+        let generated = generator.join();
+        let elapsed = start.elapsed();
         let last = Instant::now() + Duration::from_millis(options.timeout);
         books.ledger.wait_for_those_due(last);
         stop.store(true, Ordering::Release);
@@ -219,7 +222,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let triggers = triggers.map_err(|_| "the completer has died")?;
 
     let behind = timer.shutdown().len(); // And the reaper has finished its batch.
-    let (stats, ledger) = (purgatory.stats(), books.ledger);
+    let stats = purgatory.stats();
+    let ledger = books.ledger;
     let mut report = Report::default();
     let rate = f64::from(options.num) / elapsed.as_secs_f64();
     report.figure("enqueue_rate", rate, "requests per second, by one thread");
@@ -287,8 +291,10 @@ fn generate(
     let timeout = Duration::from_millis(options.timeout);
     let mut random = Rng::with_seed(2);
     let mut keys = [0; KEYS];
-    let (start, mut arrival) = (Instant::now(), 0.0);
-    let (mut longest_delay, mut refused) = (Duration::ZERO, 0);
+    let start = Instant::now();
+    let mut arrival = 0.0;
+    let mut longest_delay = Duration::ZERO;
+    let mut refused = 0;
     for (slot, (interval, latency)) in (0..options.num).zip(samples.iter().cycle()) {
         // From arrival to arrival, not from now: the code that is late catches up.
         arrival += interval;
@@ -300,7 +306,8 @@ fn generate(
         if slot == 0 || !options.kafka {
             keys.fill_with(|| random.u32(0..options.key_space_size));
         }
-        let (due, is_completed) = (now + *latency, *latency < timeout);
+        let due = now + *latency;
+        let is_completed = *latency < timeout;
         // As in the original the completion comes first: it may overtake what follows.
         if is_completed && options.complete_by == CompleteBy::Trigger {
             queue.add(
@@ -342,7 +349,8 @@ fn complete(
     queue: &Queue,
     stop: &AtomicBool,
 ) -> u64 {
-    let (mut keys, mut triggers) = (BTreeSet::new(), 0);
+    let mut keys = BTreeSet::new();
+    let mut triggers = 0;
     while !stop.load(Ordering::Acquire) || !queue.lock().is_empty() {
         for due in queue.take().into_values().flatten() {
             match due {

@@ -66,7 +66,9 @@ fn run(seed: u64) -> Result<Hour, Box<dyn Error>> {
     let start = clock.now();
     let within = |most: Duration| Duration::from_nanos(clock.random() % most.as_nanos() as u64);
     for session in 0..SESSIONS {
-        let (clock, sessions, sent) = (clock.clone(), sessions.clone(), Arc::clone(&heartbeats));
+        let clock = clock.clone();
+        let sessions = sessions.clone();
+        let sent = Arc::clone(&heartbeats);
         let beats = Periodic::every(HEARTBEAT).first_after(within(HEARTBEAT));
         beats.start(&timer, move |_| {
             sent.fetch_add(1, Relaxed);

@@ -78,14 +78,16 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         .name("storm-reaper")
         .executor(expire)
         .start()?;
-    let mut clients: Vec<_> = (0..threads)
-        .map(|number| Client::new(&timer, ledger, number, share))
-        .collect();
+    let clients = (0..threads).map(|number| Client::new(&timer, ledger, number, share));
+    let mut clients: Vec<_> = clients.collect();
 
-    let (start, empty) = (Instant::now(), resident());
+    let start = Instant::now();
+    let empty = resident();
     on_threads(&mut clients, Client::fill);
-    let (filled_in, grown) = (start.elapsed(), resident().saturating_sub(empty));
-    let (filled, start) = (timer.stats(), Instant::now());
+    let filled_in = start.elapsed();
+    let grown = resident().saturating_sub(empty);
+    let filled = timer.stats();
+    let start = Instant::now();
     let end = start + Duration::from_secs(options.seconds);
     let bare_sleep = Lateness::default();
     thread::scope(|scope| {

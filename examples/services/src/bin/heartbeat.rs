@@ -22,7 +22,8 @@ use tokio::runtime::Builder;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (count, ms) = if is_check()? { (50, 300) } else { (300, 1000) };
-    let (timer, heartbeat) = (Timer::builder().start()?, Duration::from_millis(ms));
+    let timer = Timer::builder().start()?;
+    let heartbeat = Duration::from_millis(ms);
     let idle_timeout = 3 * heartbeat;
     let exchange = Exchange {
         timer,

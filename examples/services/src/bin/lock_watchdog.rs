@@ -27,8 +27,10 @@ type Lost = Arc<Mutex<(HashSet<String>, usize)>>;
 fn main() -> Result<(), Box<dyn Error>> {
     let (count, seconds) = if is_check()? { (1000, 3) } else { (10_000, 9) };
     let lease = Duration::from_secs(seconds);
-    let (mut server, timer) = (RedisServer::start()?, Timer::builder().start()?);
-    let (timeline, lost) = (Timeline::begin(), Lost::default());
+    let mut server = RedisServer::start()?;
+    let timer = Timer::builder().start()?;
+    let timeline = Timeline::begin();
+    let lost = Lost::default();
     let log = Arc::clone(&lost);
     let locks = Locks::new(&timer, &server.client()?, lease, move |name| {
         let (names, again) = &mut *log.lock().unwrap();
@@ -40,7 +42,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .ok_or("one was taken")?;
     let held = || taken.iter().filter(|lock| lock.is_held()).count();
     let tell = |what: &str| {
-        let (renewed, failed) = (&locks.counts().renewed, &locks.counts().failed);
+        let renewed = &locks.counts().renewed;
+        let failed = &locks.counts().failed;
         let lost = lost.lock().unwrap().0.len();
         let counts = format!("{renewed:?} renewals, {failed:?} failed");
         timeline.say(format!("{what}: {} held, {lost} lost; {counts}", held()));

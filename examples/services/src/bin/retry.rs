@@ -95,7 +95,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .with_min_delay(delay)
         .with_max_times(RETRIES);
     let shortest: Vec<Duration> = backoff.build().collect();
-    let (timer, tries) = (Timer::builder().start()?, Mutex::default());
+    let timer = Timer::builder().start()?;
+    let tries = Mutex::default();
     let registry = Arc::new(Registry {
         timeline: Timeline::begin(),
         tries,

@@ -43,11 +43,9 @@ impl Tally {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (callers, seconds) = if is_check()? { (100, 1) } else { (1000, 10) };
-    let (timer, timeline, tally) = (
-        Timer::builder().start()?,
-        Timeline::begin(),
-        Tally::default(),
-    );
+    let timer = Timer::builder().start()?;
+    let timeline = Timeline::begin();
+    let tally = Tally::default();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_io()
         .build()?;
@@ -66,7 +64,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let begin = |callers: u64, stride: u64, limit: Duration, end: Instant| {
         let mut calling = JoinSet::new();
         for caller in 0..callers {
-            let (timer, client, tally) = (timer.clone(), Arc::clone(&client), tally.clone());
+            let timer = timer.clone();
+            let client = Arc::clone(&client);
+            let tally = tally.clone();
             let calls = async move {
                 for number in caller * stride.. {
                     call(&timer, &client, &tally, number, limit).await;
@@ -117,7 +117,8 @@ async fn call(timer: &Timer, client: &Client, tally: &Tally, number: u64, limit:
         1 | 2 => 2 * limit.as_millis() as u32,
         _ => 0,
     };
-    let (start, request) = (Instant::now(), takes.to_be_bytes());
+    let start = Instant::now();
+    let request = takes.to_be_bytes();
     let call = client.call(&request, limit);
     let outcome = if number % 100 == 2 {
         timer.timeout(limit / 3, call).await
@@ -136,13 +137,15 @@ async fn call(timer: &Timer, client: &Client, tally: &Tally, number: u64, limit:
 /// Serves one client. Takes as long for a request as the request says; dropped, it is dead.
 async fn serve(listener: TcpListener, timer: Timer, tally: Tally) -> io::Result<()> {
     let (mut reader, writer) = listener.accept().await?.0.into_split();
-    let (writer, mut handlers) = (Arc::new(tokio::sync::Mutex::new(writer)), JoinSet::new());
+    let writer = Arc::new(tokio::sync::Mutex::new(writer));
+    let mut handlers = JoinSet::new();
     loop {
         let (id, body) = read_frame(&mut reader).await?;
         let takes = u32::from_be_bytes(body.try_into().unwrap_or_default());
         if takes < u32::MAX {
             tally.count("responses");
-            let (timer, writer) = (timer.clone(), Arc::clone(&writer));
+            let timer = timer.clone();
+            let writer = Arc::clone(&writer);
             handlers.spawn(async move {
                 let _ = timer.sleep(Duration::from_millis(takes.into())).await;
                 writer.lock().await.write_all(&encode(id, b"done")).await

@@ -43,7 +43,8 @@ pub(super) fn hello(call: &mut Call<'_>) -> Outcome {
         Some(Some(_)) => return Err("NOPROTO unsupported protocol version".into()),
         Some(None) => return Err("ERR Protocol version is not an integer or out of range".into()),
     }
-    let (proto, id) = (if call.reply.resp3 { 3 } else { 2 }, call.session.peer.id);
+    let proto = if call.reply.resp3 { 3 } else { 2 };
+    let id = call.session.peer.id;
     call.reply.map(4);
     ["server", "redis", "version", REDIS_VERSION]
         .iter()
@@ -104,7 +105,8 @@ pub(super) fn change(call: &mut Call<'_>) -> Outcome {
         Kind::Channel
     };
     let on = !call.name.contains("un");
-    let (peer, peers) = (&call.session.peer, &call.session.server.peers);
+    let peer = &call.session.peer;
+    let peers = &call.session.server.peers;
     let names = match &call.args[1..] {
         [] => peer.names(kind),
         names => names.to_vec(),

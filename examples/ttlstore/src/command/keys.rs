@@ -40,7 +40,8 @@ pub(super) fn get_and_reschedule(call: &mut Call<'_>) -> Outcome {
     else {
         return Err(SYNTAX.into());
     };
-    let (store, key) = (&call.session.server.store, &call.args[1]);
+    let store = &call.session.server.store;
+    let key = &call.args[1];
     // While this is held, the key does not expire: it has the new deadline, or the reply is null.
     let Some(entry) = store.keys.find(&**key) else {
         call.reply.null();
@@ -128,7 +129,8 @@ pub(super) fn set(call: &mut Call<'_>) -> Outcome {
         Some((unit, digits)) => Some(time_to_live(call.name, unit, digits)?),
         None => (!is_untimed).then_some(FOREVER),
     };
-    let (key, value) = (call.take(1), call.take(2));
+    let key = call.take(1);
+    let value = call.take(2);
     let store = &call.session.server.store;
     // From here until it is put, neither the key nor its absence can change: it does not expire.
     let entry = store.keys.entry(key);
@@ -170,7 +172,8 @@ pub(super) fn mset(call: &mut Call<'_>) -> Outcome {
 }
 
 fn put(call: &mut Call<'_>, key: usize, value: usize, ttl: Duration) -> Outcome {
-    let (key, value) = (call.take(key), call.take(value));
+    let key = call.take(key);
+    let value = call.take(value);
     Ok(call
         .store()
         .put(call.store().keys.entry(key), value, Some(ttl))?)
@@ -248,7 +251,8 @@ pub(super) fn del(call: &mut Call<'_>) -> Outcome {
 pub(super) fn release(call: &mut Call<'_>) -> Outcome {
     let script = String::from_utf8_lossy(&call.args[1]).replace('"', "'");
     let script: String = script.split_whitespace().collect();
-    let (store, known) = (call.store(), RELEASES.contains(&&*script));
+    let store = call.store();
+    let known = RELEASES.contains(&&*script);
     let removed = match &call.args[2..] {
         [count, key, token] if known && count == b"1" => {
             let holds = store
@@ -337,7 +341,8 @@ pub(super) fn scan(call: &mut Call<'_>) -> Outcome {
         return Err(SYNTAX.into());
     }
     let mut found = call.session.server.reply(Vec::new(), false);
-    let (mut count, mut seen) = (0, 0);
+    let mut count = 0;
+    let mut seen = 0;
     while let Some(from) = place.filter(|_| seen < wanted && !found.is_overflown) {
         place = call.store().visit_from(from, |key| {
             seen += 1;

@@ -282,7 +282,8 @@ fn describe(command: &Command, reply: &mut Reply) {
 }
 
 fn unknown_subcommand(call: &Call<'_>) -> Refusal {
-    let (name, word) = (call.name.to_uppercase(), shown(&call.args[1]));
+    let name = call.name.to_uppercase();
+    let word = shown(&call.args[1]);
     format!("ERR unknown subcommand '{word}'. Try {name} HELP.").into()
 }
 

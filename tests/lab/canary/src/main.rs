@@ -16,7 +16,8 @@ unsafe impl Sync for Shared {}
 fn race() {
     let shared = Arc::new(Shared(UnsafeCell::new(0)));
     let threads = [(); 2].map(|()| {
-        let (shared, own) = (Arc::clone(&shared), Mutex::new(()));
+        let shared = Arc::clone(&shared);
+        let own = Mutex::new(());
         thread::spawn(move || {
             for _ in 0..1000 {
                 drop(own.lock());

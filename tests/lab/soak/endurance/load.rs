@@ -120,7 +120,8 @@ impl Load {
             }
         };
         let of_key = move |_, request| _ = ledger.end(request, End::Expired);
-        let (keyed, purgatory) = (KeyedTimer::new(&timer, of_key), Purgatory::new(&timer));
+        let keyed = KeyedTimer::new(&timer, of_key);
+        let purgatory = Purgatory::new(&timer);
         Load {
             ledger,
             keyed,
@@ -178,7 +179,8 @@ impl<'a> Worker<'a> {
     /// Visits one slot after the other, at random, until it is told to stop.
     pub(crate) fn work(&mut self, stop: &AtomicBool) {
         while !stop.load(Relaxed) {
-            let (place, deadline) = (self.random.usize(..self.pending.len()), self.deadline());
+            let place = self.random.usize(..self.pending.len());
+            let deadline = self.deadline();
             let slot = self.first + place as u32;
             if let Some(request) = self.load.ledger.enter(slot as usize, deadline) {
                 self.pending[place] = (request, self.add(slot, request, deadline));

@@ -64,7 +64,8 @@ fn main() -> ExitCode {
     report_unplanted_panics();
     let slots = (options.threads * options.slots) as usize;
     let load = Load::new(Duration::from_nanos(options.tick_ns), Ledger::open(slots));
-    let (mut samples, lasts) = (Samples::begin(), Duration::from_secs(options.seconds));
+    let mut samples = Samples::begin();
+    let lasts = Duration::from_secs(options.seconds);
     let worker = |thread| Worker::new(&load, thread * options.slots, options.slots);
     let mut workers: Vec<_> = (0..options.threads).map(worker).collect();
     for _ in 0..ROUNDS {
