@@ -51,9 +51,11 @@ async fn node() -> Result<(), Box<dyn Error>> {
         return Ok(());
     };
     let pool = PgPool::connect(&url).await?;
-    let (own, timer) = (pool.clone(), Timer::builder().start()?);
+    let own = pool.clone();
+    let timer = Timer::builder().start()?;
     let handler = move |due: Due| {
-        let (pool, dies) = (own.clone(), dies.clone());
+        let pool = own.clone();
+        let dies = dies.clone();
         async move {
             match pay(&pool, &due, &dies).await {
                 Ok(()) => Outcome::Done,

@@ -1,6 +1,6 @@
 //! What becomes of lateness and of the table in the long run, also while a snapshot is held.
 
-use crate::server::{Server, connect};
+use crate::server::connect;
 use crate::{Answer, drain, entry, lates, lock, ms, row, start_nodes, start_server};
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Client;
@@ -14,17 +14,22 @@ const WRITER: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_x
 const BATCHES: u32 = 10;
 
 pub(crate) async fn lasts(rate: u64, seconds: u64) -> Answer<()> {
-    for (who, sql) in [("nobody", ""), ("a reader", READER), ("a writer", WRITER)] {
-        let server = start_server()?;
-        let holder = connect(&server.config()).await?;
-        holder.batch_execute(sql).await?;
-        last(&server, rate, seconds, who).await?;
-    }
+    last(rate, seconds, "nobody", "").await
+}
+
+pub(crate) async fn snapshots(rate: u64, seconds: u64) -> Answer<()> {
+    let reader = last(rate, seconds, "a reader", READER);
+    let writer = last(rate, seconds, "a writer", WRITER);
+    tokio::try_join!(reader, writer)?;
     Ok(())
 }
 
-/// Has so many timers fire a second, each a second after it was scheduled.
-async fn last(server: &Server, rate: u64, seconds: u64, who: &str) -> Answer<()> {
+/// Has so many timers fire a second, each a second after it was scheduled, while somebody holds a
+/// snapshot.
+async fn last(rate: u64, seconds: u64, who: &str, sql: &str) -> Answer<()> {
+    let server = &start_server()?;
+    let holder = connect(&server.config()).await?;
+    holder.batch_execute(sql).await?;
     let lates = lates();
     let nodes = start_nodes(server, 1, &lates).await?;
     let client = connect(&server.config()).await?;

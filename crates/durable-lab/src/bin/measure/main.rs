@@ -85,8 +85,11 @@ enum Figure {
     Held,
     /// Transactions that schedule, of 16 clients.
     Clients,
-    /// In the long run, also while a snapshot is held. Only if it is named.
+    /// In the long run. Only if it is named.
     Lasts,
+    /// The same while a reader holds a snapshot, and on another server a writer. Only if it is
+    /// named.
+    Snapshots,
 }
 
 type Answer<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -105,8 +108,8 @@ async fn main() -> Answer<()> {
     println!("Load of the machine before: {}", busy.trim());
     println!("| what | figure |\n|---|---:|");
     for figure in Figure::value_variants() {
-        let is_asked = options.only.is_empty() && *figure != Figure::Lasts;
-        if is_asked || options.only.contains(figure) {
+        let is_long = matches!(figure, Figure::Lasts | Figure::Snapshots);
+        if options.only.contains(figure) || (options.only.is_empty() && !is_long) {
             measure(*figure, &options).await?;
         }
     }
@@ -125,6 +128,7 @@ async fn measure(figure: Figure, options: &Options) -> Answer<()> {
         Figure::Held => fires::held(options.held).await,
         Figure::Clients => calls::clients(Duration::from_secs(options.seconds)).await,
         Figure::Lasts => lasts::lasts(options.rate, 60 * options.seconds).await,
+        Figure::Snapshots => lasts::snapshots(options.rate, 60 * options.seconds).await,
     }
 }
 

@@ -165,7 +165,8 @@ async fn proxy(to: Arc<AtomicU16>) -> io::Result<(u16, watch::Sender<Mood>)> {
             // While the server is down, the connection is dropped: as if refused.
             if let Ok(far) = TcpStream::connect(("127.0.0.1", to.load(Relaxed))).await {
                 let _ = (near.set_nodelay(true), far.set_nodelay(true));
-                let (near, far) = (near.into_split(), far.into_split());
+                let near = near.into_split();
+                let far = far.into_split();
                 let [there, back] = ways.clone();
                 tokio::spawn(pump(near.0, far.1, mood.clone(), there, false));
                 tokio::spawn(pump(far.0, near.1, mood.clone(), back, true));
