@@ -133,6 +133,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
             .as_mut()
             .expect("the caller has a clone of the leases");
         let now = state.timer.now();
+        // Counted from the future, the lease would last longer here than in the store.
         let since = since.map_or(now, |since| since.min(now));
         // When this lease is due: if the round was handed over, it plans for the others.
         let due = since + state.book.terms.renew_every;
@@ -185,6 +186,7 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     /// Ensures that there is a round at `due` or before. The caller drops the error without the
     /// lock, because there is a round in it.
     fn plan(self: &Arc<Self>, state: &mut State<K>, due: Instant) -> Result<(), AddError<Task>> {
+        // A round that was handed over cannot be hastened any more.
         if !state.round.as_ref().is_some_and(|round| round.hasten(due)) {
             let round = RoundTask(Arc::clone(self));
             state.round = Some(state.timer.at(due, move || round.0.run())?);
@@ -223,12 +225,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
         };
         let now = timer.now();
         let (renewals, lost) = book.round(now);
-        let (watchdog, answer) = (|| Arc::clone(self), Answer::Failed);
         let renewal = |(key, number)| Renewal {
-            watchdog: watchdog(),
+            watchdog: Arc::clone(self),
             key,
             number,
-            answer,
+            // Until the store says otherwise, also if it panics with the renewal.
+            answer: Answer::Failed,
         };
         // Made first: if the report of a loss panics, these count as failed.
         let batch: Vec<_> = renewals.into_iter().map(renewal).collect();
@@ -246,10 +248,12 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
         let mut panicked = None;
         for key in lost {
             let Some(store) = self.store() else { return };
+            // The others are lost as well, and are reported whatever becomes of this one.
             let called = catch_unwind(AssertUnwindSafe(|| store.lost(key)));
             panicked = panicked.or(called.err());
         }
         match panicked {
+            // A second panic on its way would abort the process.
             Some(panic) if !thread::panicking() => resume_unwind(panic),
             _ => (),
         }
