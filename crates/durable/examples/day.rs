@@ -54,7 +54,8 @@ async fn day(seed: u64) -> Result<(usize, Duration, u32), Box<dyn Error>> {
     let clock = ManualClock::seeded(seed);
     let timer = Timer::builder().clock(clock.clone()).build()?;
     let store = Memory::new(clock.clone());
-    let (sent, start) = (Mutex::default(), SystemTime::from(store.time()));
+    let sent = Mutex::default();
+    let start = SystemTime::from(store.time());
     let mail = Arc::new(Mail {
         clock: clock.clone(),
         store: store.clone(),

@@ -90,7 +90,8 @@ async fn run<O: OpenStore>(
         nodes.push(start(store().lease(LEASE), count, &timer, &sender).await?);
         println!("after {NEXT:?} another one opens the file");
     }
-    let (mut fired, mut seen) = (Vec::new(), HashSet::new());
+    let mut fired = Vec::new();
+    let mut seen = HashSet::new();
     while (seen.len() as u64) < TIMERS {
         let next = tokio::time::timeout(LOST, queue.recv()).await;
         let next: Fired = next

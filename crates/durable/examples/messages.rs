@@ -1,6 +1,6 @@
 //! A guide: delayed messages. Each is delivered after its delay, once somebody is there to do it.
 //!
-//! Nobody cancels them one by one, so they need no key, which makes them cheaper. A tag cancels all
+//! Nobody cancels them one by one, so they need no key. A tag cancels all
 //! of a recipient at once.
 
 use std::error::Error;

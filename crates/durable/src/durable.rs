@@ -7,7 +7,7 @@ use crate::entry::{
     check_name,
 };
 use crate::node::acker::Acker;
-use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, look_again, take_batch};
+use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, retry_locked, take_batch};
 use crate::node::runner::{Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::undriven::{UNDRIVEN, if_undriven};
@@ -83,7 +83,8 @@ impl<O: OpenStore> DurableBuilder<O> {
     }
 
     /// Sets when a handler that panicked or [failed](Outcome::Failed) is called again: after a
-    /// second by default, doubled each time, plus up to a quarter at random.
+    /// second by default. The delay doubles with each attempt, up to 1,024 times the first delay.
+    /// Up to a quarter is added at random.
     pub fn retry_after(mut self, retry_after: Duration) -> Self {
         self.options.retry_after = retry_after;
         self
@@ -106,10 +107,10 @@ impl<O: OpenStore> DurableBuilder<O> {
     /// refuses the node's own sleeps.
     ///
     /// # Errors
-    /// The errors of opening the store. Later failures are repeated by the node.
+    /// The errors of opening the store. Later the node repeats calls that fail.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Outside of a tokio runtime; on PostgreSQL also in one without I/O or time.
     pub async fn start<T, H, F>(
         self,
         timer: &Timer<T>,
@@ -121,10 +122,12 @@ impl<O: OpenStore> DurableBuilder<O> {
         F: Future<Output = Outcome> + Send + 'static,
     {
         let store = self.store.open(self.options.lease).await?;
+        // Claims begin at the store's present: its clock may differ from this machine's.
         let now = store.look().await?.now;
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();
         let node = Arc::new(Node::new(store, now, timer.closures(), self.options, ended));
+        // Each `Due` leads to the node, weakly: a handler must not keep one that was dropped.
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<O::Store>>| {
             let runner = Runner::new(Arc::clone(&node), inner.clone() as _, handler);
             Inner::new(node, Arc::new(runner), queue)
@@ -140,8 +143,9 @@ impl<O: OpenStore> DurableBuilder<O> {
 /// [`drain`](Self::drain) to avoid that.
 ///
 /// All calls may be made at once, from any task of the runtime. A call returns when the store has
-/// committed. Dropping a call's future does not undo the call. A call that starts after another one
-/// has returned takes effect after it; concurrent calls on one key take effect in either order.
+/// committed. A call whose future is dropped may still take effect; one in steps ends after a step.
+/// A call that starts after another one has returned takes effect after it; concurrent calls on one
+/// key take effect in either order.
 pub struct Durable<S: Store> {
     inner: Arc<Inner<S>>,
 }
@@ -256,7 +260,7 @@ impl<S: Store> Durable<S> {
             for ((timer, index), answer) in batch.into_iter().zip(answers?) {
                 let answer = match answer {
                     Some(answer) => answer,
-                    None => look_again(node, timer).await?,
+                    None => retry_locked(node, timer).await?,
                 };
                 scheduled.push((index, answer));
             }
@@ -289,7 +293,7 @@ impl<S: Store> Durable<S> {
         self.inner.touches.call((Name::of_key(key), moment)).await
     }
 
-    /// Looks a key up.
+    /// Returns a key's timer, if it has one. A dead timer is not found: see [`dead`](Self::dead).
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::BadName`].
@@ -298,8 +302,11 @@ impl<S: Store> Durable<S> {
         self.store().get(Name::of_key(key)).await
     }
 
-    /// Lists timers in the order of their times, also timers that handlers have. A page reads the
-    /// timers that it leaves out as well; on PostgreSQL, few before or after the page.
+    /// Lists timers in the order of their times, those that handlers have included.
+    ///
+    /// Reads all timers that handlers have, and the others from the first to the last one of the
+    /// page, left out or not. With a tag or a key prefix PostgreSQL reads all timers of that tag
+    /// or prefix instead.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -307,8 +314,9 @@ impl<S: Store> Durable<S> {
         self.store().list(search).await
     }
 
-    /// Lists dead timers in the order of their deaths. A page reads the timers that it leaves out
-    /// as well; on PostgreSQL, none before or after the page.
+    /// Lists dead timers in the order of their deaths. Reads the dead timers from the first to the
+    /// last one of the page, left out or not. With a tag PostgreSQL reads all timers of that tag
+    /// instead, those that are not dead included.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -316,13 +324,17 @@ impl<S: Store> Durable<S> {
         self.store().dead(search).await
     }
 
-    /// Stops claims, and waits for running handlers and their acknowledgements. Other nodes have
-    /// the other timers. Later calls are refused. Waits for the store at most a lease long, for
-    /// handlers without limit.
+    /// Stops claims, and waits: for running handlers without limit, then for their
+    /// acknowledgements a lease at most. What is not acknowledged by then runs again elsewhere.
+    /// Other nodes run the other timers.
+    ///
+    /// Later calls that change timers fail with [`Error::Closed`]. Lists and lookups still work,
+    /// and so do calls in your own transactions on PostgreSQL.
     pub async fn drain(&self) {
         let node = &self.inner.node;
         node.leaving.send_replace(true);
         while self.inner.claimers.lock().await.join_next().await.is_some() {}
+        // A place is free again once its timer is acknowledged.
         let all = node.room.acquire_many(node.options.max_in_flight);
         // What is not acknowledged by then runs again, as after a crash.
         let _ = node.timer.timeout(node.options.lease, all).await;
@@ -370,6 +382,8 @@ impl Call for NewTimer {
         node: &Node<S>,
         timers: Vec<Self>,
     ) -> Result<Vec<Option<Scheduled>>, Error> {
+        // Other nodes are told only if this one has no room: commits that notify wait for each
+        // other in the whole server.
         let tell = node.room.available_permits() < timers.len();
         let changed = node.store.schedule(timers, tell).await?;
         let written = changed.answers.iter().flatten();
@@ -402,6 +416,7 @@ impl Call for (Name, Moment) {
         node: &Node<S>,
         moves: Vec<Self>,
     ) -> Result<Vec<Option<Touched>>, Error> {
+        // As for a schedule.
         let tell = node.room.available_permits() < moves.len();
         let changed = node.store.touch(moves, tell).await?;
         node.note(changed.now, changed.first);

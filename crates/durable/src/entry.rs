@@ -23,7 +23,7 @@ const LONGEST_PAYLOAD: usize = 1 << 20;
 ///
 /// let reminder = Entry::keyed("cart-7", Duration::from_secs(3600), "you left something");
 /// let reminder = reminder.tag("customer-3");
-/// // Cheaper, if nobody cancels by key:
+/// // If nobody cancels the timer by a key:
 /// let message = Entry::unkeyed(Duration::from_millis(250), [1, 2, 3]);
 /// # drop((reminder, message));
 /// ```
@@ -52,7 +52,7 @@ impl Entry {
         }
     }
 
-    /// Returns an entry without a key: cheaper, but only its [tag](Self::tag) can cancel the timer.
+    /// Returns an entry without a key: only its [tag](Self::tag) can cancel or move the timer.
     pub fn unkeyed(when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
         Entry {
             key: None,
@@ -73,7 +73,8 @@ impl Entry {
     }
 
     /// Keeps the key's present timer, also while a handler has it. The answer is then
-    /// [`Scheduled::Kept`].
+    /// [`Scheduled::Kept`]. A timer that was cancelled while a handler had it is not kept: the
+    /// answer is [`Scheduled::Replaced`].
     pub fn keep_existing(mut self) -> Self {
         self.keep = true;
         self
@@ -132,9 +133,12 @@ impl Entry {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let names = self.key.iter().map(|key| ("key", key));
-        let mut names = names.chain(self.tag.iter().map(|tag| ("tag", tag)));
-        names.try_for_each(|(what, name)| check_name(what, name))?;
+        if let Some(key) = &self.key {
+            check_name("key", key)?;
+        }
+        if let Some(tag) = &self.tag {
+            check_name("tag", tag)?;
+        }
         check_payload(&self.payload)
     }
 }
@@ -174,7 +178,8 @@ pub struct Due {
     pub tag: Option<String>,
     /// The payload.
     pub payload: Vec<u8>,
-    /// Identifies this timer; the same in each attempt.
+    /// Identifies this timer: the same in each attempt, after [`Outcome::Again`], and after a
+    /// requeue. With [`planned`](Self::planned) it identifies one run of a series.
     pub id: i64,
     /// When the timer was due.
     pub at: StoreTime,
@@ -228,8 +233,8 @@ pub enum Outcome {
     /// Failed for this reason, and tried again [after a while](crate::DurableBuilder::retry_after)
     /// that grows with each attempt. After the last attempt the timer is dead, with the reason.
     Failed(String),
-    /// Done for now, and due again then, with this payload; attempts start anew. See
-    /// [`Series`](crate::Series).
+    /// Done for now, and due again then, with this payload; attempts start anew. A payload over
+    /// 1 MiB makes the timer dead instead. See [`Series`](crate::Series).
     Again(When, Vec<u8>),
     /// Never succeeds: the timer is dead, with this reason.
     Dead(String),
@@ -334,7 +339,7 @@ impl Search {
         self
     }
 
-    /// Leaves out timers whose keys have another prefix.
+    /// Leaves out timers without a key, and those whose keys have another prefix.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
@@ -414,8 +419,8 @@ pub struct Listed {
     pub at: StoreTime,
     /// How many attempts were begun: see [`Due::attempt`].
     pub attempts: u32,
-    /// Whether a handler has the key: then `at` and `payload` are those of a later timer of the key
-    /// if one waits for the end of the run.
+    /// Whether a handler has the key. If a later timer of the key waits for the end of the run, all
+    /// other fields are those of the later timer.
     pub running: bool,
 }
 
@@ -443,7 +448,7 @@ pub struct DeadTimer {
     pub tag: Option<String>,
     /// How many attempts were begun: see [`Due::attempt`].
     pub attempts: u32,
-    /// Why the timer was given up.
+    /// Why the timer was given up: at most 8 KiB, without zero bytes.
     pub reason: String,
     /// When the timer was given up.
     pub died: StoreTime,
@@ -453,15 +458,16 @@ pub struct DeadTimer {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not be reached, or refused. Nothing was done.
+    /// The store cannot be reached, or cannot do this at present: its disk is full, for example, a
+    /// right is missing, or a transaction has the timer locked. Nothing was done: try again later.
     Unavailable(Arc<dyn StdError + Send + Sync>),
     /// The store rejects the call, for example because the database's encoding lacks a character.
     /// Nothing was done, and a repetition does not help.
     Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
-    /// The tables are of a version that this crate does not know, a later one; or, where they are
-    /// not to be changed, an earlier one.
+    /// The tables are of a version that this crate cannot use: a later one; or on SQLite an earlier
+    /// one; or, with `existing_tables`, an earlier one or none.
     UnknownSchema {
         /// The version of the tables; 0 if there are none.
         found: i32,
@@ -473,7 +479,7 @@ pub enum Error {
     BadName(String),
     /// A payload is longer than 1 MiB.
     PayloadTooLong(usize),
-    /// Another node has claimed the timer since. Roll back.
+    /// The claim is over: another handler has the timer by now, or the timer has ended. Roll back.
     Fenced,
     /// The node was drained or dropped, or the `tickwheel` timer was shut down.
     Closed,
@@ -503,7 +509,7 @@ impl fmt::Display for Error {
             }
             Error::BadName(told) => f.write_str(told),
             Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),
-            Error::Fenced => f.write_str("another node has claimed the timer since"),
+            Error::Fenced => f.write_str("another handler has the timer by now, or it has ended"),
             Error::Closed => f.write_str("the node was drained, or its timer shut down"),
         }
     }

@@ -2,13 +2,13 @@
 
 use crate::durable::Durable;
 use crate::entry::{Error, Paused, check_name};
-use crate::node::batcher::{BATCH, is_locked, looks};
+use crate::node::batcher::{BATCH, locked_error, retry_pauses};
 use crate::store::{Bulk, Store};
 use crate::when::{Moment, StoreTime, When};
 
 impl<S: Store> Durable<S> {
-    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many:
-    /// also those that are moved meanwhile. One that is scheduled meanwhile may be among them.
+    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many. A
+    /// timer that is moved meanwhile is cancelled too; one that is scheduled meanwhile may be.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.
@@ -18,9 +18,10 @@ impl<S: Store> Durable<S> {
         Ok(cancelled)
     }
 
-    /// Moves all timers of a tag that no handler has to another moment, all to the same, 1,000 in a
-    /// step, and returns how many. One that is scheduled meanwhile may be among them. One that runs
-    /// meanwhile and is due again is not moved again, unless a transaction has others locked.
+    /// Moves all timers of a tag that no handler has to one moment, 1,000 in a step, and returns
+    /// how many. [`When::Spread`] draws one moment for all of them. A timer that is scheduled
+    /// meanwhile may be moved. A timer that fires meanwhile and is due again is moved twice only
+    /// if the call starts over, for timers that a transaction had locked.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
@@ -29,8 +30,8 @@ impl<S: Store> Durable<S> {
             .await
     }
 
-    /// Makes a timer that was given up due at once, with no attempts. Returns whether there is one;
-    /// one whose key has a timer again stays where it is.
+    /// Makes a dead timer due at once, with no attempts. Returns `false` if no dead timer has this
+    /// id, or if its key has a timer again: then the dead timer stays dead.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel).
@@ -59,31 +60,33 @@ impl<S: Store> Durable<S> {
             .await
     }
 
-    /// Holds all timers of the namespace, or all of a tag, back until a time, on each node, also
-    /// after a restart. A timer that is due before is not given to a handler, but due at the end of
-    /// the pause. A timer that a handler has goes on. A pause of the same scope replaces an earlier
-    /// one; of several pauses that hold a timer the last one to end counts.
+    /// Holds all timers of the namespace, or all of a tag, until a time, on each node, also after a
+    /// restart. A timer that is due before that time is due at the end of the pause instead. A
+    /// timer that a handler has goes on; if its node dies, it runs again in spite of the pause. A
+    /// pause replaces an earlier one of all timers, or of the same tag. A timer that several
+    /// pauses hold waits for the last of them.
     ///
     /// Each held timer costs a write when it is due, or soon after where many are due at once, and
     /// nothing else until the pause ends. How late the pause makes it does not count as lateness.
     ///
     /// # Errors
-    /// As for [`cancel`](Self::cancel): to ask again is harmless.
+    /// As for [`cancel`](Self::cancel), but the pause may be set already: repeat the call.
     pub async fn pause(&self, tag: Option<&str>, until: impl Into<When>) -> Result<(), Error> {
         self.hold(tag, Some(until.into().into())).await.map(drop)
     }
 
-    /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many are let go,
-    /// 1,000 in a step. Timers that had just become due may fire a second later. A timer that
-    /// another pause holds waits for the end of that.
+    /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many timers it had
+    /// put off, 1,000 in a step. Timers that another pause holds are counted, and put off again.
+    /// Timers that had just become due may fire a second later.
     ///
     /// # Errors
-    /// As for [`pause`](Self::pause); some may be held until it is asked again.
+    /// As for [`pause`](Self::pause); some timers may still be held: repeat the call.
     pub async fn resume(&self, tag: Option<&str>) -> Result<u64, Error> {
         self.hold(tag, None).await
     }
 
-    /// Lists the pauses that are not over, that of all timers first, and those of tags by these.
+    /// Lists the pauses that are not over: the pause of all timers first, then those of tags, in
+    /// the order of the tags.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -102,7 +105,9 @@ impl<S: Store> Durable<S> {
     }
 
     fn check(&self, tag: Option<&str>) -> Result<(), Error> {
-        tag.map_or(Ok(()), |tag| check_name("tag", tag))?;
+        if let Some(tag) = tag {
+            check_name("tag", tag)?;
+        }
         self.check_open()
     }
 
@@ -114,7 +119,7 @@ impl<S: Store> Durable<S> {
     /// Does it step by step, and all over again for rows that were locked.
     async fn all_steps(&self, mut bulk: Bulk) -> Result<u64, Error> {
         let node = &self.inner.node;
-        let mut pauses = looks();
+        let mut pauses = retry_pauses();
         let mut all = 0;
         loop {
             let mut count = 0;
@@ -123,6 +128,7 @@ impl<S: Store> Durable<S> {
             loop {
                 let step = node.store.bulk(bulk.clone(), after, BATCH as u32).await?;
                 node.note(step.now, step.first);
+                // "In an hour" means one moment, however long the steps take.
                 bulk.fix(step.now);
                 count += step.count;
                 locked |= step.locked;
@@ -139,7 +145,7 @@ impl<S: Store> Durable<S> {
             if !locked {
                 return Ok(all);
             }
-            let pause = pauses.next().ok_or_else(is_locked)?;
+            let pause = pauses.next().ok_or_else(locked_error)?;
             node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
         }
     }

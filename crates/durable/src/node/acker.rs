@@ -137,19 +137,22 @@ impl<S: Store> Acker<S> {
                 }
                 Err(error) => error,
             };
+            // A refusal is an answer: the halves need not wait.
             let waits = !matches!(error, Error::Refused(_));
             if waits && self.node.timer.sleep(pause).await.is_err() {
                 return;
             }
             pause = (pause * 2).min(LAST_PAUSE);
             match error {
+                // Refused: one of them is at fault. Uncertain: the batch may have taken too long.
                 Error::Refused(_) | Error::Uncertain(_) if part.len() > 1 => {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([rest, part]);
                 }
                 Error::Refused(_) | Error::Uncertain(_) => {
-                    let alone = part.into_iter().map(|one| Arc::clone(self).insist(one));
-                    alone.for_each(|insist| drop(tasks.spawn(insist)));
+                    for one in part {
+                        tasks.spawn(Arc::clone(self).insist(one));
+                    }
                 }
                 // The store cannot be reached: all of it waits.
                 _ => parts.push(part),
@@ -159,6 +162,8 @@ impl<S: Store> Acker<S> {
 
     /// Tries one alone, until it is acknowledged, put back or given up.
     async fn insist(self: Arc<Self>, mut one: Ended) {
+        // Only so many outcomes are tried again, a tenth of the places. The others are given up at
+        // their first refusal, so that refused outcomes do not take all places.
         let trial = Arc::clone(&self.trials).try_acquire_owned();
         let mut most = if trial.is_ok() { REFUSALS } else { 1 };
         loop {
@@ -221,8 +226,10 @@ impl<S: Store> Acker<S> {
             };
             let ran_out = self.held_ends(&one);
             let mut counted = node.count();
+            // After a lost answer it may be this call's own repetition that finds nothing.
             if !ended && !one.lost {
-                // Or its handler has acknowledged it in a transaction.
+                // Another node has taken the timer over, or the handler has acknowledged it in a
+                // transaction. Only a claim that had run out counts as lost.
                 counted.claims_lost += u64::from(ran_out);
                 continue;
             }
@@ -248,9 +255,10 @@ impl<S: Store> Acker<S> {
         let tries = locked.iter().map(|one| one.locked).min().unwrap_or(1);
         let pause = FIRST_PAUSE * (1 << (tries - 1).min(6));
         if self.node.timer.sleep(pause.min(LOCKED)).await.is_ok() {
-            locked
-                .into_iter()
-                .for_each(|one| drop(self.node.ended.send(one)));
+            for one in locked {
+                // The receiver ends with the node.
+                let _ = self.node.ended.send(one);
+            }
         }
     }
 }

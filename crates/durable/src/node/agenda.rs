@@ -51,7 +51,8 @@ impl Plan {
             .unwrap_or(self.known + DISTANT)
     }
 
-    fn is_due(&mut self, at: Instant) -> bool {
+    /// Brings the next claim forward to a moment; returns whether it was to be later.
+    fn bring_forward(&mut self, at: Instant) -> bool {
         let is_earlier = self.at.is_none_or(|known| at < known);
         if is_earlier {
             self.at = Some(at);
@@ -62,7 +63,7 @@ impl Plan {
 
 /// How much later a node claims, at most, whose claims find nothing where rows were due.
 const STAGGER: Duration = Duration::from_millis(100);
-/// How much later at least, about, once it has begun.
+/// How much that wait grows besides doubling: at random, up to this.
 const STEP: Duration = Duration::from_millis(2);
 const DISTANT: Duration = Duration::from_secs(3_600);
 
@@ -99,7 +100,8 @@ impl Agenda {
             false => Duration::ZERO,
         };
         let at = plan.instant_of(place.due) + wait;
-        if plan.is_due(at) {
+        if plan.bring_forward(at) {
+            // The claimer, once woken, asks the plan at once.
             drop(plan);
             self.stirred.notify_one();
         }
@@ -159,7 +161,7 @@ impl Agenda {
         }
         if let Some(next) = claims.next {
             let at = plan.instant_of(next.due) + plan.stagger;
-            plan.is_due(at);
+            plan.bring_forward(at);
         }
     }
 }

@@ -173,35 +173,35 @@ impl<S: Store, R: Call> Worker<S, R> {
                 }
                 let node = Arc::clone(&self.node);
                 locked.spawn(async move {
-                    drop(sender.send(look_again(&node, request).await));
+                    drop(sender.send(retry_locked(&node, request).await));
                 });
             }
         }
     }
 }
 
-pub(crate) fn is_locked() -> Error {
+pub(crate) fn locked_error() -> Error {
     Error::unavailable("another transaction has the timer locked")
 }
 
-/// Returns the pauses between looks at rows that are locked: five seconds in all.
-pub(crate) fn looks() -> impl Iterator<Item = Duration> {
+/// Returns the pauses before each retry for rows that are locked: five seconds in all.
+pub(crate) fn retry_pauses() -> impl Iterator<Item = Duration> {
     (0..14_u32).map(|n| (FIRST_PAUSE * (1 << n.min(5))).min(LAST_PAUSE))
 }
 
 /// Calls again and again for a request whose row is locked.
-pub(crate) async fn look_again<R: Call>(
+pub(crate) async fn retry_locked<R: Call>(
     node: &Node<impl Store>,
     request: R,
 ) -> Result<R::Answer, Error> {
-    for pause in looks() {
+    for pause in retry_pauses() {
         node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
         let answers = R::call(node, vec![request.clone()]).await?;
         if let Some(answer) = answers.into_iter().next().flatten() {
             return Ok(answer);
         }
     }
-    Err(is_locked())
+    Err(locked_error())
 }
 
 #[cfg(test)]

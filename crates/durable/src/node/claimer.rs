@@ -55,6 +55,7 @@ impl<S: Store> Claimer<S> {
             return Some(());
         };
         loop {
+            // A look that found nothing has told what a claim would.
             let always = last.max(node.agenda.looked()) + ALWAYS;
             let next = node.agenda.next().unwrap_or(always);
             let at = next.min(always).max(last + GAP);
@@ -75,7 +76,8 @@ impl<S: Store> Claimer<S> {
         if !self.more {
             self.wait_until_due().await?;
         }
-        // With much to do, in claims that are worth it.
+        // While more rows are due, a claim of many rows costs the store less than many claims of
+        // few: this waits up to 8 ms for a quarter of the places.
         let share = (node.options.max_in_flight / 4).clamp(1, BATCH as u32);
         let room = || Arc::clone(&node.room);
         if self.more {
@@ -119,9 +121,11 @@ impl<S: Store> Claimer<S> {
             Err(error) => {
                 self.more = false;
                 node.failed(&error, "nothing was claimed");
+                // Takeovers may use them meanwhile, and a drain waits for all places.
                 drop(places);
                 node.pause(LAST_PAUSE / 4).await;
-                // Rows that were noted before are due.
+                // The claim's beginning has forgotten the noted rows: their first place is noted
+                // again.
                 node.agenda.note(None, from, false);
             }
         }

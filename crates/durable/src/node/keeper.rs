@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 
-/// How long a claim lasts at most: each renewal doubles its term, so that long handlers cost few.
+/// How long a claim lasts at most, unless the lease is longer. Each renewal doubles the term, so
+/// that a long handler costs few renewals.
 const LONGEST_TERM: Duration = Duration::from_secs(60);
 
 /// Until when a claim lasts, by this node's clock: no later than by the store's, unless one of them
@@ -70,7 +71,7 @@ impl Held {
         lease
     }
 
-    /// Ends to hold a claim; returns whether it had run out, unless that was counted before.
+    /// Stops holding a claim. Returns whether it had run out, unless a renewal has counted that.
     pub(crate) fn end(&self, name: &Name, token: i64) -> bool {
         let mut claims = lock(&self.claims);
         match claims.get(name) {
@@ -79,6 +80,8 @@ impl Held {
                 claims.remove(name);
                 ended
             }
+            // A later claim of this node shows that this one had run out. Without one, a renewal
+            // has removed this claim, and counted it if it was lost.
             later => later.is_some(),
         }
     }
@@ -92,6 +95,7 @@ impl Held {
             (left <= claim.term / 2).then(|| Renewal {
                 name: name.clone(),
                 token: claim.token,
+                // A lease of over a minute keeps its length.
                 term: claim.term.max(LONGEST_TERM.min(claim.term * 2)),
             })
         });
@@ -112,8 +116,9 @@ impl Held {
             *lock(&claim.lease.until) = asked + renewal.term;
             return false;
         }
-        // Before its end, its handler has acknowledged it in a transaction; or the store's clock
-        // has leapt, and it is another node's. That handler asks whether it is.
+        // Before the end of its lease the claim does not count as lost: the handler has
+        // acknowledged the timer in a transaction, or the store's clock has leapt, and another
+        // node has the timer. From here on `Due::is_lost` tells the handler.
         let is_lost = claim.lease.has_ended();
         *lock(&claim.lease.until) = asked;
         claims.remove(&renewal.name);
@@ -124,6 +129,7 @@ impl Held {
 /// Renews claims for as long as the node lives: a node that is drained has handlers too.
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
     let share = Share::default();
+    // Of the half of a term that is left, three rounds may fail.
     while node.timer.sleep(node.options.lease / 8).await.is_ok() {
         let mut stale = node.held.stale();
         while !stale.is_empty() {

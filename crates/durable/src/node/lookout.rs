@@ -23,19 +23,21 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
         let cursor = node.agenda.cursor();
         let mut held = None;
         let answer = node.store.look().await;
+        // A slow look is no sign of an outage: it may read millions of dead entries.
         node.note_answer(answer.is_ok());
         match answer {
             Ok(look) => {
                 node.agenda.note_look(look.now);
                 held = look.first.filter(|_| look.held);
                 if let Some(place) = look.first.filter(|_| !look.held) {
+                    // No claim would have come there again.
                     let is_swept = place < cursor;
                     node.count().swept += u64::from(is_swept);
                     // Other nodes see what is yet to come as well.
                     node.agenda.note(None, place, !is_swept);
                 }
-                if look.left {
-                    node.left.notify_one();
+                if look.lapsed {
+                    node.lapsed.notify_one();
                 }
             }
             Err(error) => node.failed(&error, "a look failed"),

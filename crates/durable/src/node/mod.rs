@@ -59,6 +59,7 @@ impl Options {
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         let doubled = 1 << attempt.saturating_sub(1).min(10);
         let after = self.retry_after.saturating_mul(doubled);
+        // A quarter, in 1,024 steps.
         after.saturating_add(after / 4_096 * (draw() & 1_023) as u32)
     }
 
@@ -80,10 +81,10 @@ pub(crate) struct Node<S> {
     pub(crate) held: Held,
     /// Where acknowledgements wait. At most one for each place.
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
-    /// Since when claims and renewals have been answered in time.
+    /// Since when claims, takeovers and renewals have been answered in time, and looks at all.
     pub(crate) settled: Mutex<Instant>,
     /// Told when claims have run out.
-    pub(crate) left: Notify,
+    pub(crate) lapsed: Notify,
     pub(crate) leaving: watch::Sender<bool>,
     pub(crate) counters: Mutex<Stats>,
 }
@@ -117,7 +118,7 @@ impl<S> Node<S> {
             held: Held::new(timer.clone()),
             ended,
             settled: Mutex::new(now),
-            left: Notify::new(),
+            lapsed: Notify::new(),
             leaving: watch::Sender::new(false),
             counters: Mutex::default(),
             timer,
@@ -142,7 +143,7 @@ impl<S> Node<S> {
         !is_lost && took <= self.options.patience()
     }
 
-    /// Notes how a claim or a renewal was answered: see [`taker`].
+    /// Notes how a claim, a takeover, a renewal or a look was answered: see [`taker`].
     pub(crate) fn note_answer(&self, in_time: bool) {
         if !in_time {
             *lock(&self.settled) = self.timer.now();
@@ -168,10 +169,12 @@ impl<S> Node<S> {
     /// Takes places for up to so many timers, without waiting.
     pub(crate) fn more_places(&self, places: &mut OwnedSemaphorePermit, most: usize) {
         let more = most.saturating_sub(places.num_permits());
+        // More than are free would be refused as a whole.
         let more = more.min(self.room.available_permits());
-        // Somebody else may take them first: then the claim is a smaller one.
-        let more = Arc::clone(&self.room).try_acquire_many_owned(more as u32);
-        more.into_iter().for_each(|more| places.merge(more));
+        // Another task may take them first: then the claim is a smaller one.
+        if let Ok(more) = Arc::clone(&self.room).try_acquire_many_owned(more as u32) {
+            places.merge(more);
+        }
     }
 
     /// Notes a row that can be claimed, now or later, given the store's clock.

@@ -93,6 +93,7 @@ impl<S: Store> Runner<S> {
 
     /// Returns a timer to be run, unless the name's handler is running: then it waits.
     fn unless_running(&self, work: Work) -> Option<Work> {
+        // This node's own claim may run out, and be taken over here, while its handler goes on.
         let mut running = lock(&self.running);
         let Some(waiting) = running.get_mut(&work.row.name) else {
             running.insert(work.row.name.clone(), None);
@@ -135,6 +136,7 @@ impl<S: Store> Runner<S> {
     async fn handle(&self, work: &Work) -> Ending {
         let node = &self.node;
         let attempts = work.row.attempts;
+        // The last attempt crashed: no handler was left that could have answered for it.
         if attempts > node.options.max_attempts {
             return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
         }
@@ -156,7 +158,7 @@ impl<S: Store> Runner<S> {
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(run)));
         let outcome = match dropped {
             Ok(()) => outcome,
-            Err(panic) => Err(told(panic)),
+            Err(panic) => Err(panic_message(panic)),
         };
         let outcome = outcome.unwrap_or_else(|panic| {
             node.count().panicked += 1;
@@ -208,26 +210,29 @@ impl<S: Store> Runner<S> {
 
 /// Runs a handler, and returns what it panicked with if it does.
 async fn contained(call: impl FnOnce() -> Run) -> Result<Outcome, String> {
-    let mut run = catch_unwind(AssertUnwindSafe(call)).map_err(told)?;
+    let mut run = catch_unwind(AssertUnwindSafe(call)).map_err(panic_message)?;
     // After a panic the future is not polled again.
     poll_fn(|context| {
         let poll = AssertUnwindSafe(|| run.as_mut().poll(context));
         match catch_unwind(poll) {
             Ok(poll) => poll.map(Ok),
-            Err(panic) => Err(told(panic)).into(),
+            Err(panic) => Err(panic_message(panic)).into(),
         }
     })
     .await
 }
 
-/// Returns what a panic says.
-fn told(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+/// Returns the message of a panic.
+fn panic_message(panic: Box<dyn Any + Send>) -> String {
+    let text = if let Some(text) = panic.downcast_ref::<&str>() {
+        *text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.as_str()
+    } else {
+        "with no text"
+    };
+    let message = format!("it panicked: {text}");
     // The drop of what somebody has panicked with may panic.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-    format!(
-        "it panicked: {}",
-        text.unwrap_or_else(|| "with no text".to_owned())
-    )
+    message
 }

@@ -6,8 +6,8 @@ use tickwheel::Lateness;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers that this node scheduled, also in transactions of yours, committed or not. By the
-    /// functions of SQL no node counts.
+    /// Timers that this node scheduled, also in transactions of yours, committed or not. No
+    /// node counts timers that the SQL functions schedule.
     pub scheduled: u64,
     /// Timers that this node cancelled: as for those that it scheduled.
     pub cancelled: u64,
@@ -27,7 +27,7 @@ pub struct Stats {
     pub panicked: u64,
     /// Looks at the past that found a timer: no node was told of it, or it was locked.
     pub swept: u64,
-    /// Timers whose claims had run out, on this node or another.
+    /// Timers that this node took over, because their claims had run out.
     pub taken_over: u64,
     /// Outcomes that the store has refused for good: their timers run again after an hour. Above
     /// zero: look at the log.
@@ -35,9 +35,11 @@ pub struct Stats {
     /// Claims of this node that another node has taken over. Above zero: look at the store, or at
     /// the network.
     pub claims_lost: u64,
-    /// Calls to the store that failed and were or will be repeated.
+    /// Calls that the node makes by itself and that failed: it repeats them. The errors of your
+    /// calls are returned to you, and not counted.
     pub errors: u64,
-    /// How late handlers were called.
+    /// How late timers were claimed, by the store's clock. The commit of the claim, for which
+    /// handlers wait, is not included.
     pub lateness: Lateness,
     /// Timers claimed and not acknowledged.
     pub in_flight: u64,

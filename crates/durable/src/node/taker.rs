@@ -23,7 +23,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
     let begun = node.timer.now();
     let shares = Arc::new(Semaphore::new(SHARES));
     let mut runs = JoinSet::new();
-    while node.unless_leaving(node.left.notified()).await.is_some() {
+    while node.unless_leaving(node.lapsed.notified()).await.is_some() {
         loop {
             while runs.try_join_next().is_some() {}
             let now = node.timer.now();
@@ -115,9 +115,9 @@ fn share(crashes: u32) -> usize {
 }
 
 impl Options {
-    /// Returns in how many crashes a timer may have been that a process takes over which has lived
-    /// for so long. Timers that were alone in crashes wait for twelve leases, and twice as long
-    /// after each, up to 192 leases.
+    /// Returns how many crashes a timer may have had for a process that has `lived` so long to take
+    /// it over. A timer that crashed alone waits for twelve leases, and after each further crash
+    /// twice as long, up to 192 leases.
     fn most_crashes(&self, lived: Duration) -> u32 {
         let waits = (0..5).map(|n| self.lease.saturating_mul(12 << n));
         match waits.filter(|wait| *wait <= lived).count() as u32 {

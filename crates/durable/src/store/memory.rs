@@ -8,7 +8,7 @@ use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Error, Paused};
 use crate::store::alone::Alone;
 use crate::store::rows::{Rows, Scan, Visit};
-use crate::store::states::Row;
+use crate::store::states::{Lapsed, Row};
 use crate::store::{Name, Place};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::when::StoreTime;
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tickwheel::Clock;
 use tokio::sync::watch;
 
-/// So long after 1970 the store's clock begins: on some day in 2025, as earlier moments than 1970
-/// have no name.
+/// Where the store's clock begins, as the time since 1970: in June 2025. Tests can then use moments
+/// before the start; `StoreTime` has none before 1970.
 const START: Duration = Duration::from_secs(1_750_000_000);
 
 /// A store that lives as long as its last clone, of one namespace: for tests of handlers.
@@ -45,8 +45,8 @@ pub(super) struct State {
     rows: BTreeMap<Name, Row>,
     pauses: BTreeMap<Option<String>, StoreTime>,
     /// The greatest token of any claim. A clock that a test sets may stand still while a key's row
-    /// is claimed, ends, and is written and claimed anew: the clock alone gave that claim a token
-    /// that is no greater than the first one's, whose handler could end it.
+    /// is claimed, ends, and is written and claimed again. By the clock alone both claims would
+    /// have the same token, and the first handler could end the second claim.
     greatest: i64,
 }
 
@@ -95,15 +95,13 @@ impl Memory {
 }
 
 impl State {
-    /// Returns the timers whose claims have run out, by crashes, tokens and names.
-    fn all_left(&self, now: StoreTime) -> Vec<(u32, i64, &Name)> {
-        let left = self.rows.iter().filter_map(|(name, row)| {
-            let (crashes, token) = row.left(now)?;
-            Some((crashes, token, name))
-        });
-        let mut left: Vec<_> = left.collect();
-        left.sort();
-        left
+    /// Returns the timers whose claims have run out, in the order of takeovers, then of names.
+    fn all_lapsed(&self, now: StoreTime) -> Vec<(Lapsed, &Name)> {
+        let rows = self.rows.iter();
+        let lapsed = rows.filter_map(|(name, row)| Some((row.lapsed(now)?, name)));
+        let mut lapsed: Vec<_> = lapsed.collect();
+        lapsed.sort();
+        lapsed
     }
 }
 
@@ -163,14 +161,19 @@ impl Rows for State {
     }
 
     fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
-        let fewest = self.all_left(now).first().map(|left| left.0);
+        let fewest = self
+            .all_lapsed(now)
+            .first()
+            .map(|(lapsed, _)| lapsed.crashes);
         Ok(fewest.filter(|crashes| *crashes <= most))
     }
 
-    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
-        let left = self.all_left(now).into_iter();
-        let left = left.filter(|left| left.0 == crashes).take(limit);
-        Ok(left.map(|left| left.2.clone()).collect())
+    fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
+        let lapsed = self.all_lapsed(now).into_iter();
+        let lapsed = lapsed
+            .filter(|(lapsed, _)| lapsed.crashes == crashes)
+            .take(limit);
+        Ok(lapsed.map(|(_, name)| name.clone()).collect())
     }
 
     fn pause(
@@ -215,8 +218,8 @@ impl Alone for Memory {
         change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
         let mut state = self.lock();
-        // Read before the lock is there, the clock might show less than a claim has looked up to,
-        // and a row were written behind that claim's back.
+        // Under the lock: a clock that was read before might show less than a claim has looked up
+        // to, and a row would be written behind that claim's cursor.
         let now = self.time();
         change(&mut state, now)
     }

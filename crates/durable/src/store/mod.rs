@@ -86,6 +86,15 @@ pub(crate) struct Changed<A> {
     pub(crate) answers: Vec<Option<A>>,
 }
 
+impl<A> Changed<A> {
+    /// Returns the answer of a batch of one that nobody had locked.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn only(self) -> Result<A, Error> {
+        let answer = self.answers.into_iter().next().flatten();
+        answer.ok_or_else(|| Error::uncertain("there is no answer"))
+    }
+}
+
 /// What a node wants to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
@@ -146,7 +155,7 @@ pub(crate) struct Look {
     /// Whether a pause holds that row.
     pub(crate) held: bool,
     /// Whether claims have run out.
-    pub(crate) left: bool,
+    pub(crate) lapsed: bool,
 }
 
 /// A claim to be renewed for so long from now on.
@@ -268,8 +277,9 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// a claim with `limit` 0 has them put off.
     fn claim(&self, want: Want) -> impl Answer<Claims>;
 
-    /// Claims rows whose claims have run out, of those with the fewest crashes, `most` at most: up
-    /// to `limit` if there was none yet, a tenth after one, a hundredth after more.
+    /// Claims rows whose claims have run out: those with the fewest crashes, if that is `most` or
+    /// less. Claims up to `limit` rows that were in no crash, a tenth of `limit` after one crash,
+    /// and a hundredth after more.
     fn take_over(&self, most: u32, limit: u32, lease: Duration) -> impl Answer<Claims>;
 
     /// Looks for the first row, which a claim may have passed over: rows that were locked, or that

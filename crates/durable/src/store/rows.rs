@@ -42,6 +42,17 @@ impl<'a> Scan<'a> {
 /// How many rows a claim meets at once, at most: most of them are held by pauses then.
 const MET: u32 = 5_000;
 
+impl Want {
+    /// Returns whether a claim that has met so many rows takes no more.
+    fn is_full(&self, free: u32, held: u32) -> bool {
+        match self.limit {
+            // Such a claim only puts held rows off.
+            0 => held == self.holds,
+            limit => free == limit,
+        }
+    }
+}
+
 /// Is called with each row of a scan, and returns whether to go on.
 pub(super) type Visit<'a> = &'a mut dyn FnMut(&Name, &Row) -> Result<bool, Error>;
 
@@ -78,7 +89,7 @@ pub(super) trait Rows: Sized {
 
     /// Returns up to `limit` timers whose claims have run out, of those with so many crashes, in
     /// the order of tokens.
-    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error>;
+    fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error>;
 
     /// Returns until when a timer with this tag is paused.
     fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error>;
@@ -207,11 +218,7 @@ pub(super) trait Rows: Sized {
             let length = timer.payload.len();
             let takes_bytes = paused.is_none() && !timer.has_expired(now);
             let is_long = takes_bytes && bytes + length > want.bytes && !claims.rows.is_empty();
-            let is_full = match want.limit {
-                0 => held == want.holds,
-                limit => free == limit,
-            };
-            if is_full || is_long || met == MET {
+            if want.is_full(free, held) || is_long || met == MET {
                 claims.more = true;
                 claims.from = timer.place();
                 return Ok(false);
@@ -226,8 +233,7 @@ pub(super) trait Rows: Sized {
                 }
                 None if free < want.limit => {
                     free += 1;
-                    let claimed = row.clone().claim(name, now, want.lease);
-                    let Some((row, claimed)) = claimed else {
+                    let Some((row, claimed)) = row.clone().claim(name, now, want.lease) else {
                         claims.expired += 1;
                         changed.push((name.clone(), None));
                         return Ok(true);
@@ -270,10 +276,11 @@ pub(super) trait Rows: Sized {
             1 => limit.div_ceil(10),
             _ => limit.div_ceil(100),
         };
-        let mut left = self.left(crashes, limit as usize + 1, now)?;
-        claims.more = left.len() > limit as usize;
-        left.truncate(limit as usize);
-        for name in left {
+        // One too many tells that there are more.
+        let mut lapsed = self.lapsed(crashes, limit as usize + 1, now)?;
+        claims.more = lapsed.len() > limit as usize;
+        lapsed.truncate(limit as usize);
+        for name in lapsed {
             let Some(row) = self.load(&name)? else {
                 continue;
             };
@@ -302,7 +309,7 @@ pub(super) trait Rows: Sized {
             now,
             first: None,
             held: false,
-            left: self.fewest(u32::MAX, now)?.is_some(),
+            lapsed: self.fewest(u32::MAX, now)?.is_some(),
         };
         self.scan(Scan::Free(Place::before(StoreTime::MIN)), &mut |_, row| {
             look.first = row.place();
@@ -341,7 +348,7 @@ pub(super) trait Rows: Sized {
                 return Ok((true, None));
             };
             if name != ack.name {
-                // Dead: its key is free.
+                // Dead: it has a name of its own, and its key is free.
                 rows.put(&ack.name, None)?;
             }
             let place = row.place();

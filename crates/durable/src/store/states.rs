@@ -227,15 +227,18 @@ impl Row {
         Some(claimed(name, last, timer, now, lease))
     }
 
-    /// Returns how many crashes the timer was in, and its token, if its claim has run out.
-    pub(super) fn left(&self, now: StoreTime) -> Option<(u32, i64)> {
+    /// Returns where the timer is in the order of takeovers, if its claim has run out.
+    pub(super) fn lapsed(&self, now: StoreTime) -> Option<Lapsed> {
         match self {
             Row::Claimed {
                 token,
                 until,
                 timer,
                 ..
-            } if *until <= now => Some((timer.crashes, *token)),
+            } if *until <= now => Some(Lapsed {
+                crashes: timer.crashes,
+                token: *token,
+            }),
             _ => None,
         }
     }
@@ -370,6 +373,13 @@ impl Row {
         next.put_off(due, now);
         Row::Free { last, timer: next }
     }
+}
+
+/// The order in which claims that have run out are taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lapsed {
+    pub(super) crashes: u32,
+    token: i64,
 }
 
 /// What a takeover makes of a row.

@@ -135,7 +135,8 @@ impl Server {
     /// it is killed. In a group of its own, so that no signal to this program's ends it as well.
     fn guard(&self) -> io::Result<Child> {
         let script = "folder=$1; shift; read _; \"$@\"; rm -rf \"$folder\"";
-        let (stop, mut guard) = (self.stop("immediate"), Command::new("sh"));
+        let stop = self.stop("immediate");
+        let mut guard = Command::new("sh");
         guard.args(["-c", script, "sh"]).arg(self.folder.path());
         guard
             .arg(stop.get_program())

@@ -234,7 +234,8 @@ impl World {
 
 async fn handle(world: Arc<World>, node: u8, due: Due) -> Outcome {
     world.log().begin(node, &due);
-    let (world, token) = (&world, due.token);
+    let world = &world;
+    let token = due.token;
     let _run = Run {
         world: Arc::clone(world),
         node,
@@ -287,7 +288,8 @@ async fn end(world: Arc<World>, node: Durable<Faulty>) {
 fn two_nodes(event: Event) -> String {
     block_on(async move {
         let world = World::new(event);
-        let (one, other) = (world.node(1).await, world.node(2).await);
+        let one = world.node(1).await;
+        let other = world.node(2).await;
         for key in [CANCELLED, REPLACED] {
             let entry = Entry::keyed(key, DUE, [1]);
             other.schedule(entry).await.expect("no fault is injected");

@@ -60,7 +60,10 @@ impl Clocks {
         let clocks = move || {
             let shown = *lock(&shown);
             let wall = StoreTime::MIN.plus(shown.passed).as_micros() + shown.leapt;
-            (StoreTime::from_micros(wall), shown.origin + shown.passed)
+            thread::Shown {
+                wall: StoreTime::from_micros(wall),
+                steady: shown.origin + shown.passed,
+            }
         };
         thread::start(path, Box::new(clocks)).await
     }
@@ -259,7 +262,7 @@ async fn claims_of_a_former_node_run_out_as_the_file_is_opened() {
         clocks,
         store,
     };
-    assert!(bed.store.look().await.unwrap().left);
+    assert!(bed.store.look().await.unwrap().lapsed);
     assert_eq!(bed.take_over().await, 1);
     assert_eq!(bed.take_over().await, 0);
 }

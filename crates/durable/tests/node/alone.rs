@@ -189,7 +189,8 @@ async fn what_fails_or_takes_too_long_is_tried_again_after_a_while() {
         ]
     );
     for (dead, least) in dead.iter().zip([12, 12 + 3 * 3]) {
-        let (died, tag) = (SystemTime::from(dead.died), dead.tag.as_deref());
+        let died = SystemTime::from(dead.died);
+        let tag = dead.tag.as_deref();
         assert!(died >= first + seconds(least), "{least}");
         assert!(died < first + seconds(least + least / 4 + 2) && tag == Some("some"));
     }

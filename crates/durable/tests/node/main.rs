@@ -53,9 +53,11 @@ impl Rig {
         &self,
         set: impl FnOnce(DurableBuilder<Memory>) -> DurableBuilder<Memory>,
     ) -> Durable<Memory> {
-        let (log, timer) = (Arc::clone(&self.log), self.timer.clone());
+        let log = Arc::clone(&self.log);
+        let timer = self.timer.clone();
         let handler = move |due: Due| {
-            let (log, timer) = (Arc::clone(&log), timer.clone());
+            let log = Arc::clone(&log);
+            let timer = timer.clone();
             async move { log.handle(due, &timer).await }
         };
         let builder = set(Durable::memory(self.store.clone()));

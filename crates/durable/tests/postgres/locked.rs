@@ -132,7 +132,8 @@ async fn a_locked_timer_keeps_no_other_one_from_ending() {
 /// The whole table is locked: all that writes waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_given_up_ends_on_the_server_and_does_nothing_later() {
-    let (mut locker, watcher) = (client().await, client().await);
+    let mut locker = client().await;
+    let watcher = client().await;
     let mut config = SERVER.config();
     config.application_name("gives up");
     // It claims nothing: a claim would wait as well.
@@ -174,7 +175,8 @@ async fn a_tag_is_moved_and_cancelled_to_its_end() {
     node.schedule_many((0..5_000).map(far).collect())
         .await
         .unwrap();
-    let (mut locker, watcher) = (client().await, client().await);
+    let mut locker = client().await;
+    let watcher = client().await;
     let all = format!("tickwheel.timer WHERE space = '{namespace}'");
     let near = format!("{all} AND due < tickwheel.clock() + 5400000000");
     for (cancels, left) in [(false, &near), (true, &all)] {

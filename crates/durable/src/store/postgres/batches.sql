@@ -21,17 +21,21 @@ CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAG
     WHERE f.size <= bytes OR f.size = f.own
 $$;
 
+-- A timer that was claimed. The row without a name speaks of all: `claim` is the clock, `id` how
+-- many expired, `due` and `planned` the next due time and id, `tag` whether there are more ('1'),
+-- and the last two from which place on, if so.
+CREATE TYPE tickwheel.claimed AS (
+    name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
+    tag text, payload bytea, last_due bigint, last_id bigint
+);
+
 -- Claims rows that are due, from a place on: at most `most`, and `bytes` of payloads unless it is
 -- one row; what has expired ends. Of the rows that pauses hold, at most `holds` are put off, and
--- the others passed over, 5,000 at a time. The row without a name speaks of all: the clock, how
--- many expired, the next due time and id, whether there are more, and if so from which place on.
+-- the others passed over, 5,000 at a time.
 CREATE FUNCTION tickwheel.claim_batch(
     namespace text, most bigint, holds bigint, lease bigint, bytes bigint, from_due bigint,
     from_id bigint
-) RETURNS TABLE (
-    name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
-    tag text, payload bytea, last_due bigint, last_id bigint
-) LANGUAGE plpgsql AS $$
+) RETURNS SETOF tickwheel.claimed LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now bigint;
@@ -213,25 +217,33 @@ DECLARE
     kept tid[];
     fenced bigint[];
     absent bigint[];
+    unknown bigint[];
     deleted bigint;
 BEGIN
     PERFORM pg_current_xact_id();
-    IF waits THEN
-        PERFORM tickwheel.wait_for(namespace, names);
-    END IF;
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), array_agg(t.ctid) FILTER (WHERE t.is_own AND t.ends),
-        array_agg(i.n) FILTER (WHERE t.is_own AND t.ends),
-        array_agg(CASE WHEN t.is_own AND NOT t.ends THEN t.ctid END),
-        array_agg(i.n) FILTER (WHERE NOT t.is_own),
-        coalesce(array_agg(i.n) FILTER (WHERE t.is_own IS NULL), '{}')
-        INTO now, gone, ended, kept, fenced, absent
-        FROM c CROSS JOIN unnest(names, tokens, kinds) WITH ORDINALITY AS i(name, token, kind, n)
-        LEFT JOIN LATERAL (
-            SELECT t.ctid, t.claim = i.token AS is_own, t.next IS NULL AND (t.next_id IS NOT NULL
-                OR i.kind = 0 OR t.cancelled AND i.kind NOT IN (4, 5)) AS ends
-            FROM tickwheel.timer t
-            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    LOOP
+        IF waits THEN
+            PERFORM tickwheel.wait_for(namespace, names);
+        END IF;
+        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+        SELECT min(c.now), array_agg(t.ctid) FILTER (WHERE t.is_own AND t.ends),
+            array_agg(i.n) FILTER (WHERE t.is_own AND t.ends),
+            array_agg(CASE WHEN t.is_own AND NOT t.ends THEN t.ctid END),
+            array_agg(i.n) FILTER (WHERE NOT t.is_own),
+            coalesce(array_agg(i.n) FILTER (WHERE t.is_own IS NULL), '{}')
+            INTO now, gone, ended, kept, fenced, absent
+            FROM c CROSS JOIN unnest(names, tokens, kinds) WITH ORDINALITY
+                AS i(name, token, kind, n)
+            LEFT JOIN LATERAL (
+                SELECT t.ctid, t.claim = i.token AS is_own,
+                    t.next IS NULL AND (t.next_id IS NOT NULL OR i.kind = 0
+                        OR t.cancelled AND i.kind NOT IN (4, 5)) AS ends
+                FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
+                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+        unknown := ARRAY(SELECT tickwheel.missing(namespace, names, absent));
+        -- Who waited for a row that went may find it there again, and locked.
+        EXIT WHEN NOT waits OR cardinality(unknown) = cardinality(absent);
+    END LOOP;
     DELETE FROM tickwheel.timer t WHERE t.ctid = ANY (gone);
     GET DIAGNOSTICS deleted = ROW_COUNT;
     IF deleted < cardinality(gone) THEN
@@ -240,8 +252,7 @@ BEGIN
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, true FROM unnest(ended) AS n;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(fenced) AS n;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false
-        FROM tickwheel.missing(namespace, names, absent) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(unknown) AS n;
     RETURN QUERY UPDATE tickwheel.timer t SET
         claim = -t.claim, next = NULL, next_id = NULL,
         due = CASE WHEN t.next_id IS NOT NULL THEN greatest(t.next, now)
@@ -279,21 +290,27 @@ DECLARE
     marked tid[];
     later bytea[];
     absent bigint[];
+    unknown bigint[];
 BEGIN
-    IF waits THEN
-        PERFORM tickwheel.wait_for(namespace, names);
-    END IF;
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), array_agg(CASE WHEN t.ends THEN t.ctid END),
-        array_agg(CASE WHEN NOT t.ends THEN t.ctid END), array_agg(t.later),
-        coalesce(array_agg(i.n) FILTER (WHERE t.ends IS NULL), '{}')
-        INTO now, gone, marked, later, absent
-        FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
-        LEFT JOIN LATERAL (
-            SELECT t.ctid, t.claim <= 0 AND NOT t.cancelled AS ends,
-                CASE WHEN t.next IS NOT NULL THEN t.payload END AS later
-            FROM tickwheel.timer t
-            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    LOOP
+        IF waits THEN
+            PERFORM tickwheel.wait_for(namespace, names);
+        END IF;
+        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+        SELECT min(c.now), array_agg(CASE WHEN t.ends THEN t.ctid END),
+            array_agg(CASE WHEN NOT t.ends THEN t.ctid END), array_agg(t.later),
+            coalesce(array_agg(i.n) FILTER (WHERE t.ends IS NULL), '{}')
+            INTO now, gone, marked, later, absent
+            FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
+            LEFT JOIN LATERAL (
+                SELECT t.ctid, t.claim <= 0 AND NOT t.cancelled AS ends,
+                    CASE WHEN t.next IS NOT NULL THEN t.payload END AS later
+                FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
+                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+        unknown := ARRAY(SELECT tickwheel.missing(namespace, names, absent));
+        -- Who waited for a row that went may find it there again, and locked.
+        EXIT WHEN NOT waits OR cardinality(unknown) = cardinality(absent);
+    END LOOP;
     RETURN QUERY DELETE FROM tickwheel.timer t USING unnest(gone) WITH ORDINALITY AS k(tid, n)
         WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, t.payload;
     RETURN QUERY UPDATE tickwheel.timer t SET next = NULL,
@@ -306,8 +323,7 @@ BEGIN
         FROM unnest(marked, later) WITH ORDINALITY AS k(tid, later, n)
         WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, k.later;
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean, NULL::bytea;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false, NULL::bytea
-        FROM tickwheel.missing(namespace, names, absent) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false, NULL::bytea FROM unnest(unknown) AS n;
 END $$;
 
 -- Moves timers. Answers 1: moved; 2: it runs; 3: unknown.
@@ -322,26 +338,31 @@ DECLARE
     moved tid[];
     running bigint[];
     absent bigint[];
+    unknown bigint[];
 BEGIN
     PERFORM pg_current_xact_id();
-    IF waits THEN
-        PERFORM tickwheel.wait_for(namespace, names);
-    END IF;
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), array_agg(CASE WHEN t.moves THEN t.ctid END),
-        array_agg(i.n) FILTER (WHERE NOT t.moves),
-        coalesce(array_agg(i.n) FILTER (WHERE t.moves IS NULL), '{}')
-        INTO now, moved, running, absent
-        FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
-        LEFT JOIN LATERAL (
-            SELECT t.ctid,
-                CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END AS moves
-            FROM tickwheel.timer t
-            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    LOOP
+        IF waits THEN
+            PERFORM tickwheel.wait_for(namespace, names);
+        END IF;
+        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+        SELECT min(c.now), array_agg(CASE WHEN t.moves THEN t.ctid END),
+            array_agg(i.n) FILTER (WHERE NOT t.moves),
+            coalesce(array_agg(i.n) FILTER (WHERE t.moves IS NULL), '{}')
+            INTO now, moved, running, absent
+            FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
+            LEFT JOIN LATERAL (
+                SELECT t.ctid,
+                    CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END AS moves
+                FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
+                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+        unknown := ARRAY(SELECT tickwheel.missing(namespace, names, absent));
+        -- Who waited for a row that went may find it there again, and locked.
+        EXIT WHEN NOT waits OR cardinality(unknown) = cardinality(absent);
+    END LOOP;
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, 0;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 2 FROM unnest(running) AS n;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 3
-        FROM tickwheel.missing(namespace, names, absent) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 3 FROM unnest(unknown) AS n;
     RETURN QUERY WITH moved AS (
             UPDATE tickwheel.timer t SET
                 due = CASE WHEN t.claim > 0 THEN t.due ELSE k.moment END,
@@ -445,10 +466,7 @@ END $$;
 CREATE FUNCTION tickwheel.take_over_batch(
     namespace text, most bigint, lease bigint, bytes bigint, most_crashes int, floor bigint,
     alone int
-) RETURNS TABLE (
-    name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
-    tag text, payload bytea, last_due bigint, last_id bigint
-) LANGUAGE plpgsql AS $$
+) RETURNS SETOF tickwheel.claimed LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now bigint;

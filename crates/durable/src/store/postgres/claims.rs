@@ -40,7 +40,8 @@ pub(super) async fn take_over(
     at: &impl Ask,
     space: &str,
     floor: i64,
-    (most, limit): (u32, u32),
+    most: u32,
+    limit: u32,
     lease: Duration,
 ) -> Result<Claims, Error> {
     let params: [&dyn Param; 7] = [
@@ -72,11 +73,13 @@ fn read(rows: &[Row]) -> Result<Claims, Error> {
         payload: row.get(8),
     });
     let mut claimed: Vec<Claimed> = claimed.collect();
+    // An update returns its rows in no order.
     claimed.sort_unstable_by_key(|claimed| (claimed.due, claimed.id));
     Ok(Claims {
         now: time(whole, 1),
         rows: claimed,
         from: Place::default(),
+        // The row of all has it where the others have their tags.
         more: whole.get::<_, &str>(7) == "1",
         next: place(whole, 3),
         expired: whole.get::<_, i64>(2).unsigned_abs(),
@@ -102,7 +105,7 @@ pub(super) async fn renew(
 
 /// Ends claims. With `waits` this waits for who has a row locked, as a part of a user's
 /// transaction.
-async fn end(
+pub(super) async fn acknowledge(
     at: &impl Ask,
     space: &str,
     acks: &[Ack],
@@ -151,26 +154,4 @@ async fn end(
     let sql = "SELECT * FROM tickwheel.ack_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let rows = at.ask(sql, &params).await?;
     Ok(changed(&rows, acks.len(), |row| row.get(3)))
-}
-
-/// Ends claims.
-pub(super) async fn acknowledge(
-    at: &impl Ask,
-    space: &str,
-    acks: &[Ack],
-) -> Result<Changed<bool>, Error> {
-    end(at, space, acks, false).await
-}
-
-/// Ends a claim as done inside a transaction of a user's. Only once the row is locked it is known
-/// whose it is.
-pub(super) async fn acknowledge_in(at: &impl Ask, space: &str, ack: Ack) -> Result<bool, Error> {
-    let acks = [ack];
-    loop {
-        // As for a cancel.
-        let changed = end(at, space, &acks, true).await?;
-        if let Some(answer) = changed.answers.into_iter().next().flatten() {
-            return Ok(answer);
-        }
-    }
 }

@@ -202,13 +202,14 @@ impl Ask for Link {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(elapsed) => {
-                    self.part(&known);
+                    self.discard(&known);
                     return Err(Error::uncertain(elapsed));
                 }
             };
             if known.connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
-                self.part(&known);
+                self.discard(&known);
             }
+            // Nothing else is asked again here: of other errors the caller knows whether it may.
             if !is_crossed(&error) || crossed == CROSSED {
                 return Err(explain(error));
             }
@@ -283,6 +284,7 @@ impl Link {
         let Some(wraps) = &known.wraps else {
             return answer.await;
         };
+        // Another statement of the link would come between, and share the transaction.
         let _alone = wraps.lock().await;
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
@@ -302,10 +304,11 @@ impl Link {
         Ok(rows)
     }
 
-    /// Takes a connection for no further calls.
-    fn part(&self, parted: &Known) {
+    /// Discards a connection: no further call takes it.
+    fn discard(&self, used: &Known) {
         let mut known = lock(&self.known);
-        let is_same = |known: &Known| Arc::ptr_eq(&known.connection, &parted.connection);
+        // Another call may have connected anew meanwhile.
+        let is_same = |known: &Known| Arc::ptr_eq(&known.connection, &used.connection);
         if known.as_ref().is_some_and(is_same) {
             *known = None;
         }

@@ -23,8 +23,7 @@ pub(super) struct Floor {
     dues: i64,
     /// The first token that anybody can have.
     pub(super) claims: i64,
-    /// A time, and the number that was taken after it.
-    noted: Option<(i64, i64)>,
+    noted: Option<Noted>,
     /// The last number that was taken: the next one is taken once another transaction has ended, so
     /// that an idle server counts nothing.
     number: i64,
@@ -33,6 +32,13 @@ pub(super) struct Floor {
     /// When the server was started: another one, or one that was restored, may have lost claims.
     started: i64,
     looks: u32,
+}
+
+/// What the store's clock showed, and a transaction's number that was taken after that.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    now: i64,
+    number: i64,
 }
 
 impl Floor {
@@ -52,19 +58,19 @@ impl Floor {
             };
         }
         self.now = now;
-        if let Some((time, _)) = self.noted.filter(|(_, number)| *number <= running) {
+        if let Some(noted) = self.noted.filter(|noted| noted.number <= running) {
             self.noted = None;
             // A row that was seen holds it.
-            self.dues = self.dues.max(time.min(first.unwrap_or(i64::MAX)));
-            self.claims = self.claims.max(time.min(oldest.unwrap_or(i64::MAX)));
+            self.dues = self.dues.max(noted.now.min(first.unwrap_or(i64::MAX)));
+            self.claims = self.claims.max(noted.now.min(oldest.unwrap_or(i64::MAX)));
         }
         if let Some(number) = number {
-            self.noted = Some((now, number));
+            self.noted = Some(Noted { now, number });
             self.number = number;
         }
     }
 
-    /// Returns above which number one must have ended for that the next one is taken.
+    /// Returns the number above which a transaction must have ended before the next one is taken.
     fn takes(&self) -> i64 {
         match self.noted {
             Some(_) => i64::MAX,
@@ -87,6 +93,6 @@ pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Re
         now: time(row, 0),
         first: place(row, 1),
         held: row.get(3),
-        left: row.get(5),
+        lapsed: row.get(5),
     })
 }

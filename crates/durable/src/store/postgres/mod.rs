@@ -168,13 +168,8 @@ impl Postgres {
     async fn listen(&self) -> Result<Connection, Error> {
         let connection = self.connector.connection().await?;
         let listen = format!("LISTEN {CHANNEL}");
-        within(
-            self.connector
-                .schema
-                .on(&connection.client)
-                .execute(&listen),
-        )
-        .await?;
+        let on = self.connector.schema.on(&connection.client);
+        within(on.execute(&listen)).await?;
         Ok(connection)
     }
 }
@@ -219,7 +214,7 @@ impl Operations for Postgres {
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
-        // What puts rows off keeps no claim waiting.
+        // Rows are put off on the looks' connection, so that no claim waits for that.
         let link = if want.limit == 0 {
             &self.look
         } else {
@@ -230,7 +225,7 @@ impl Operations for Postgres {
 
     async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
         let floor = sync::lock(&self.floor).claims;
-        claims::take_over(&self.claim, &self.space, floor, (most, limit), lease).await
+        claims::take_over(&self.claim, &self.space, floor, most, limit, lease).await
     }
 
     async fn look(&self) -> Result<Look, Error> {
@@ -242,7 +237,7 @@ impl Operations for Postgres {
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        claims::acknowledge(&self.acknowledge, &self.space, &acks).await
+        claims::acknowledge(&self.acknowledge, &self.space, &acks, false).await
     }
 
     async fn told(&self) -> Option<Place> {

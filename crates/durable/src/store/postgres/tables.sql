@@ -122,12 +122,9 @@ DECLARE
     own text[] := tickwheel.names(namespace, key);
     answer text;
 BEGIN
-    LOOP
-        SELECT CASE WHEN NOT b.answer THEN 'unknown' WHEN b.payload IS NULL THEN 'running'
-            ELSE 'cancelled' END
-            INTO answer FROM tickwheel.cancel_batch(namespace, own, true) b WHERE b.number = 1;
-        EXIT WHEN FOUND;
-    END LOOP;
+    SELECT CASE WHEN NOT b.answer THEN 'unknown' WHEN b.payload IS NULL THEN 'running'
+        ELSE 'cancelled' END
+        INTO answer FROM tickwheel.cancel_batch(namespace, own, true) b WHERE b.number = 1;
     RETURN answer;
 END $$;
 
@@ -139,11 +136,8 @@ DECLARE
     own text[] := tickwheel.names(namespace, key);
     answer int;
 BEGIN
-    LOOP
-        SELECT b.answer INTO answer FROM tickwheel.touch_batch(namespace, own, ARRAY[at], '{0}',
-            ARRAY[at], true, true) b WHERE b.number = 1;
-        EXIT WHEN FOUND;
-    END LOOP;
+    SELECT b.answer INTO answer FROM tickwheel.touch_batch(namespace, own, ARRAY[at], '{0}',
+        ARRAY[at], true, true) b WHERE b.number = 1;
     RETURN (ARRAY['moved', 'running', 'unknown'])[answer];
 END $$;
 

@@ -36,8 +36,9 @@ pub(super) fn changed<A>(
 /// How long a statement waits for the transaction of one who inserts the same key: as commits take.
 pub(super) const LOCKED: &str = "10ms";
 
-/// Writes timers, and waits for a lock so long; without `patience` for as long as it takes.
-async fn write(
+/// Writes timers, and waits for a lock so long; without `patience`, as a part of a user's
+/// transaction, for as long as it takes.
+pub(super) async fn write(
     at: &impl Ask,
     space: &str,
     timers: &[NewTimer],
@@ -82,6 +83,7 @@ async fn write(
     }
     let answer = |timer: &NewTimer| match answers.get(&timer.id) {
         Some(answer) => *answer,
+        // What was kept was not written, and has no row.
         None => timer.keep.then_some(Scheduled::Kept),
     };
     changed.answers = column(timers, answer);
@@ -105,6 +107,7 @@ pub(super) async fn schedule(
                 all.answers.extend(some.answers);
             }
             Err(error) if is_locked(&error) && part.len() == 1 => all.answers.push(None),
+            // Only another one who inserts the same key is waited for: the others need not wait.
             Err(error) if is_locked(&error) => {
                 let (one, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, one]);
@@ -115,17 +118,6 @@ pub(super) async fn schedule(
         }
     }
     Ok(all)
-}
-
-/// Schedules a timer inside a transaction of a user's, and waits for who has it locked.
-pub(super) async fn schedule_in(
-    at: &impl Ask,
-    space: &str,
-    timer: NewTimer,
-) -> Result<Scheduled, Error> {
-    let changed = write(at, space, &[timer], None, true).await?;
-    let answer = changed.answers.into_iter().next().flatten();
-    answer.ok_or_else(|| Error::uncertain("no row"))
 }
 
 /// Cancels timers. With `waits` this waits for who has a row locked, as a part of a user's
@@ -145,18 +137,6 @@ pub(super) async fn cancel(
         (false, _) => Some(Cancelled::Unknown),
     };
     Ok(changed(&rows, names.len(), answer))
-}
-
-/// Cancels a timer inside a transaction of a user's.
-pub(super) async fn cancel_in(at: &impl Ask, space: &str, name: Name) -> Result<Cancelled, Error> {
-    let names = [name];
-    // A row that went while this waited for it may be there anew: the next call tells.
-    loop {
-        let changed = cancel(at, space, &names, true).await?;
-        if let Some(answer) = changed.answers.into_iter().next().flatten() {
-            return Ok(answer);
-        }
-    }
 }
 
 /// Moves timers. With `waits` this waits for who has a row locked, as a part of a user's
@@ -185,23 +165,6 @@ pub(super) async fn touch(
         _ => Some(Touched::Unknown),
     };
     Ok(changed(&rows, moves.len(), answer))
-}
-
-/// Moves a timer inside a transaction of a user's.
-pub(super) async fn touch_in(
-    at: &impl Ask,
-    space: &str,
-    name: Name,
-    moment: Moment,
-) -> Result<Touched, Error> {
-    let moves = [(name, moment)];
-    loop {
-        // As for a cancel.
-        let changed = touch(at, space, &moves, true, true).await?;
-        if let Some(answer) = changed.answers.into_iter().next().flatten() {
-            return Ok(answer);
-        }
-    }
 }
 
 /// Looks a name up.

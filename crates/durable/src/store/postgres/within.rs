@@ -9,15 +9,17 @@ use crate::when::When;
 use tokio_postgres::Transaction;
 
 impl Durable<Postgres> {
-    /// Schedules a timer inside your transaction: it exists if and only if that commits, and not
-    /// before. The transaction is one on the same database.
+    /// Schedules a timer inside your transaction: the timer exists if and only if the transaction
+    /// commits, and not before. The transaction must be on the node's database.
     ///
-    /// One that is due before the commit fires soon after it. If nodes were not told of it, because
-    /// the transaction took longer than a second or the server's queue of notices was half full,
-    /// that takes up to two seconds.
+    /// A timer that is due before the commit fires soon after it. Nodes are told at the commit if
+    /// the timer is due within 1.5 s of this call and the server's queue of notices is less than
+    /// half full. Otherwise they find the timer up to two seconds after the commit.
     ///
-    /// The transaction may be of any isolation level. Above `READ COMMITTED` it fails with the
-    /// database's 40001 if the key has changed since its snapshot: repeat it. Takes one round trip.
+    /// Takes one round trip, and waits for a transaction that has the key locked, up to your
+    /// `lock_timeout`. Above `READ COMMITTED`, a key that has changed since the snapshot gives
+    /// SQLSTATE 40001, in an [`Error::Unavailable`] with the `tokio_postgres::Error` as its cause:
+    /// repeat the transaction.
     ///
     /// # Errors
     /// [`Error::BadName`], [`Error::PayloadTooLong`]; what the database says:
@@ -29,8 +31,9 @@ impl Durable<Postgres> {
         entry: Entry,
     ) -> Result<Scheduled, Error> {
         let timer = entry.timer()?;
-        let space = self.store().space();
-        let answer = timers::schedule_in(&self.on(transaction), space, timer).await?;
+        let on = self.on(transaction);
+        let changed = timers::write(&on, self.store().space(), &[timer], None, true).await?;
+        let answer = changed.only()?;
         self.count(answer != Scheduled::Kept, false);
         Ok(answer)
     }
@@ -47,8 +50,10 @@ impl Durable<Postgres> {
         key: &str,
     ) -> Result<Cancelled, Error> {
         check_name("key", key)?;
-        let name = Name::of_key(key);
-        let answer = timers::cancel_in(&self.on(transaction), self.store().space(), name).await?;
+        let names = [Name::of_key(key)];
+        let on = self.on(transaction);
+        let changed = timers::cancel(&on, self.store().space(), &names, true).await?;
+        let answer = changed.only()?;
         self.count(false, matches!(answer, Cancelled::Cancelled(_)));
         Ok(answer)
     }
@@ -65,9 +70,11 @@ impl Durable<Postgres> {
         when: impl Into<When>,
     ) -> Result<Touched, Error> {
         check_name("key", key)?;
-        let name = Name::of_key(key);
-        let moment = when.into().into();
-        timers::touch_in(&self.on(transaction), self.store().space(), name, moment).await
+        let moves = [(Name::of_key(key), when.into().into())];
+        let on = self.on(transaction);
+        timers::touch(&on, self.store().space(), &moves, true, true)
+            .await?
+            .only()
     }
 
     fn on<'a>(&'a self, transaction: &'a Transaction<'_>) -> On<'a> {
@@ -84,7 +91,7 @@ impl Due {
     /// once.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the timer is another's by now: roll back. What the database says, as
+    /// [`Error::Fenced`] if the claim is over: roll back. What the database says, as
     /// for [`schedule_in`](Durable::schedule_in). [`Error::Closed`] if the node is gone.
     pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
         let node = self.node::<Postgres>().ok_or(Error::Closed)?;
@@ -93,7 +100,8 @@ impl Due {
             token: self.token,
             ending: Ending::Done,
         };
-        match claims::acknowledge_in(&node.on(transaction), &self.space, ack).await? {
+        let ended = claims::acknowledge(&node.on(transaction), &self.space, &[ack], true).await?;
+        match ended.only()? {
             true => Ok(()),
             false => Err(Error::Fenced),
         }

@@ -17,9 +17,16 @@ const VERSION: i32 = 8;
 
 /// Keeps a file to one node, for as long as it lives.
 pub(super) struct Guard {
-    /// What must stay where it is: the file, and the one beside it.
-    watched: Vec<(PathBuf, Identity)>,
+    /// Must stay where they are.
+    file: Watched,
+    beside: Watched,
     _lock: File,
+}
+
+/// A file that was at a path.
+struct Watched {
+    path: PathBuf,
+    known: Identity,
 }
 
 /// Tells a file from another one at the same path.
@@ -70,22 +77,29 @@ impl Guard {
         let begun = Instant::now();
         while !try_lock(&lock).map_err(Error::unavailable)? {
             if begun.elapsed() > PATIENCE {
-                return Err(is_taken());
+                return Err(taken_error());
             }
             thread::sleep(Duration::from_millis(10));
         }
-        let known = |metadata: io::Result<fs::Metadata>| metadata.map(|it| identity(&it));
-        let locked = known(lock.metadata()).map_err(Error::unavailable)?;
-        let file = known(fs::metadata(path)).map_err(Error::unavailable)?;
+        let watched = |path: PathBuf, metadata: io::Result<fs::Metadata>| {
+            let metadata = metadata.map_err(Error::unavailable)?;
+            let known = identity(&metadata);
+            Ok::<Watched, Error>(Watched { path, known })
+        };
         Ok(Guard {
-            watched: vec![(path.to_owned(), file), (beside, locked)],
+            file: watched(path.to_owned(), fs::metadata(path))?,
+            beside: watched(beside, lock.metadata())?,
             _lock: lock,
         })
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
     /// Fails if the file was deleted or replaced: what is written to it is lost.
     pub(super) fn check(&self) -> Result<(), Error> {
-        for (path, known) in &self.watched {
+        for Watched { path, known } in [&self.file, &self.beside] {
             let is_there = match fs::metadata(path) {
                 Ok(metadata) => identity(&metadata) == *known,
                 // Other errors say nothing of the file.
@@ -100,7 +114,7 @@ impl Guard {
     }
 }
 
-fn is_taken() -> Error {
+fn taken_error() -> Error {
     Error::unavailable(
         "another process has the file open, or a node of this one: drop all of its clones",
     )
@@ -178,7 +192,7 @@ fn make(file: &mut Connection) -> rusqlite::Result<()> {
 /// Says what it means that a file is locked by SQLite's means, as it is opened.
 fn explain(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => is_taken(),
+        Some(ErrorCode::DatabaseBusy) => taken_error(),
         _ => Error::unavailable(error),
     }
 }

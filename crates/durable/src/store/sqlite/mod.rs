@@ -15,7 +15,7 @@ use crate::entry::Error;
 use crate::store::Place;
 use crate::store::alone::Alone;
 use crate::store::sqlite::rows::Table;
-use crate::store::sqlite::thread::{Job, State};
+use crate::store::sqlite::thread::{Job, Shown, State};
 use crate::when::StoreTime;
 use rusqlite::Connection;
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// that leaps, claims last as long as before, and what has become due is found at once.
 ///
 /// The node keeps the file to itself by a lock on a file beside it, whose name has `-lock` at the
-/// end and which stays there. All that reads or writes the timers' tables does so through the node.
-/// The file does not lie on a network's disk, where locks are not safe. Once a second the node
-/// looks whether the file is still at its path. If it was deleted or replaced, the store closes:
+/// end and which stays there. Read and write the timers' tables only through the node. Do not put
+/// the file on a network disk, where locks are not safe. Once a second the node looks whether the
+/// file is still at its path. If it was deleted or replaced, the store closes:
 /// each call answers [`Error::Unavailable`].
 #[derive(Debug)]
 pub struct Sqlite {
@@ -53,9 +53,10 @@ pub struct SqliteFile {
 }
 
 impl Durable<Sqlite> {
-    /// Sets up a node whose timers lie in a file, which is made if there is none. A file is one
-    /// namespace, and one node has it at a time: a second one is refused, after a second in which
-    /// the first may end. So is a file that is damaged; to find out, a start reads all of it.
+    /// Sets up a node whose timers lie in a file. The file is made if there is none; its folder
+    /// must exist. A file is one namespace, and one node has it at a time: another node waits 1 s
+    /// for that one to end, and is then refused. A start reads the whole file, and refuses a
+    /// damaged one.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
         DurableBuilder::new(SqliteFile { path: path.into() })
     }
@@ -65,7 +66,7 @@ impl OpenStore for SqliteFile {
     type Store = Sqlite;
 
     async fn open(self, _: Duration) -> Result<Sqlite, Error> {
-        thread::start(self.path, Box::new(thread::clocks)).await
+        thread::start(self.path, Box::new(Shown::now)).await
     }
 }
 
@@ -76,8 +77,8 @@ impl Alone for Sqlite {
         &self.space
     }
 
-    /// Shares a transaction: nothing that a user has written, which might fail for all of them as
-    /// it is committed.
+    /// Shares a transaction with other calls. A user's statements share none: a constraint that is
+    /// checked at the commit would fail all of them.
     async fn with<A: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,

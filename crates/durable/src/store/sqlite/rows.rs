@@ -69,7 +69,7 @@ const NAMED: &str =
 const ONE: &str = rows!("INDEXED BY timer_name WHERE name = ?1");
 const FEWEST: &str = "SELECT min(crashes) FROM timer INDEXED BY timer_until
     WHERE claim > 0 AND until <= ?1 AND crashes <= ?2";
-const LEFT: &str = "SELECT name FROM timer INDEXED BY timer_until
+const LAPSED: &str = "SELECT name FROM timer INDEXED BY timer_until
     WHERE claim > 0 AND until <= ?1 AND crashes = ?2 ORDER BY claim, name LIMIT ?3";
 pub(super) const PAUSED: &str =
     "SELECT max(until) FROM pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
@@ -268,8 +268,9 @@ impl Rows for Table<'_> {
     }
 
     fn greatest(&self) -> i64 {
-        // Time passes between two claims of a key whose row has ended. As long as a token, so that
-        // a claim leaves the row's length.
+        // Any constant will do: time passes between two claims of a key whose row has ended, so
+        // the clock alone gives the later claim the greater token. This one has as many bytes as
+        // a token, so that a claim does not change the row's length.
         1 << 50
     }
 
@@ -331,10 +332,10 @@ impl Rows for Table<'_> {
         fewest.map_err(Error::unavailable)
     }
 
-    fn left(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
+    fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
         let names = || {
-            let mut left = self.file.prepare_cached(LEFT)?;
-            let names = left.query_map(params![now, crashes, limit], |row| row.get(0))?;
+            let mut lapsed = self.file.prepare_cached(LAPSED)?;
+            let names = lapsed.query_map(params![now, crashes, limit], |row| row.get(0))?;
             names.collect::<rusqlite::Result<Vec<Name>>>()
         };
         names().map_err(Error::unavailable)

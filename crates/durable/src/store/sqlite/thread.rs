@@ -22,29 +22,42 @@ const EVERY: Duration = Duration::from_secs(1);
 /// time between two looks at clocks that are meant to be one.
 const LEAP: u64 = 50_000;
 
-/// Reads this machine's clock, and one that does not leap.
-pub(super) type Clocks = Box<dyn Fn() -> (StoreTime, Instant) + Send>;
-
-pub(super) fn clocks() -> (StoreTime, Instant) {
-    (SystemTime::now().into(), Instant::now())
+/// What two clocks show at one moment.
+#[derive(Clone, Copy)]
+pub(super) struct Shown {
+    /// This machine's clock, which may leap.
+    pub(super) wall: StoreTime,
+    /// One that does not.
+    pub(super) steady: Instant,
 }
+
+impl Shown {
+    pub(super) fn now() -> Self {
+        Shown {
+            wall: SystemTime::now().into(),
+            steady: Instant::now(),
+        }
+    }
+}
+
+/// Reads the clocks: a test has its own.
+pub(super) type Clocks = Box<dyn Fn() -> Shown + Send>;
 
 /// What the thread knows besides the file.
 pub(super) struct State {
     pub(super) space: Arc<str>,
     clocks: Clocks,
-    /// What the clocks showed before this transaction. Within it time goes on with the one that
-    /// does not leap.
-    shown: (StoreTime, Instant),
+    /// What the clocks showed before this transaction. Within it time goes on with the steady one.
+    shown: Shown,
     told: UnboundedSender<Place>,
 }
 
 impl State {
     /// Returns the store's time.
     pub(super) fn now(&self) -> StoreTime {
-        let (shown, at) = self.shown;
-        let (_, now) = (self.clocks)();
-        shown.plus(now.saturating_duration_since(at))
+        let Shown { wall, steady } = self.shown;
+        let now = (self.clocks)().steady;
+        wall.plus(now.saturating_duration_since(steady))
     }
 
     /// Tells the node of a place that it may not know of.
@@ -56,9 +69,8 @@ impl State {
     /// Looks at the clocks, outside of transactions. After a leap the node claims from the first
     /// row on, and claims last as long as they would have: the node that has them lives.
     fn look(&mut self, file: &Connection) {
-        let (wall, at) = (self.clocks)();
-        let expected = self.now();
-        let leapt = wall.as_micros() - expected.as_micros();
+        let shown = (self.clocks)();
+        let leapt = shown.wall.as_micros() - self.now().as_micros();
         if leapt.unsigned_abs() > LEAP {
             // Those of dead nodes have run out all the same: their ends are 1970.
             let moved = "UPDATE timer SET until = max(until + ?1, 0) WHERE claim > 0";
@@ -69,7 +81,7 @@ impl State {
             }
             self.tell(Place::before(StoreTime::MIN));
         }
-        self.shown = (wall, at);
+        self.shown = shown;
     }
 }
 
@@ -131,15 +143,15 @@ pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error
     let (opened, is_open) = oneshot::channel();
     let run = move || {
         let found = file::find(&path).map_err(Error::unavailable);
-        let open = found.and_then(|path| Ok((file::open(&path)?, path)));
-        let ((file, guard), path) = match open {
+        let open = found.and_then(|path| file::open(&path));
+        let (file, guard) = match open {
             Ok(open) => open,
             Err(error) => {
                 let _ = opened.send(Err(error));
                 return;
             }
         };
-        let space: Arc<str> = path.to_string_lossy().into();
+        let space: Arc<str> = guard.path().to_string_lossy().into();
         let state = State {
             space: Arc::clone(&space),
             shown: clocks(),
@@ -200,7 +212,11 @@ fn work(file: Connection, guard: Guard, mut state: State, queue: &Jobs) {
                 return;
             }
         }
-        let first = match kept.take().map_or_else(|| queue.recv_timeout(EVERY), Ok) {
+        let next = match kept.take() {
+            Some(kept) => Ok(kept),
+            None => queue.recv_timeout(EVERY),
+        };
+        let first = match next {
             Ok(first) => Some(first),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return,

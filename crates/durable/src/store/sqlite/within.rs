@@ -9,6 +9,7 @@ use crate::store::sqlite::thread::State;
 use crate::store::{Ack, Changed, Ending, Name, Place};
 use crate::when::{StoreTime, When};
 use rusqlite::{Connection, ErrorCode};
+use std::any::Any;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -22,17 +23,31 @@ pub struct Transaction<'a> {
     state: &'a State,
     /// Whether a statement has rolled it back. Set and read on one thread: relaxed.
     ended: Arc<AtomicBool>,
-    scheduled: u64,
-    cancelled: u64,
+    counts: Counts,
     /// The first of the changed rows that can be claimed.
     first: Option<Place>,
 }
 
+/// How many timers a transaction has scheduled and cancelled.
+#[derive(Default)]
+struct Counts {
+    scheduled: u64,
+    cancelled: u64,
+}
+
+/// Why nothing of a transaction was done.
+enum Failed<E> {
+    Told(E),
+    Panicked(Box<dyn Any + Send>),
+}
+
 impl Durable<Sqlite> {
-    /// Changes timers and tables of your own in one transaction. It is committed, alone, if
-    /// `change` returns `Ok`; if it returns an error or panics, nothing of it was done. Nothing is
-    /// done either once a statement has ended the transaction, by itself as `INSERT OR ROLLBACK`
-    /// does, or by `COMMIT`: later calls and writes fail, and so does the transaction.
+    /// Changes timers and tables of your own in one transaction, which shares its commit with no
+    /// other call. Commits if `change` returns `Ok`; if it returns an error or panics, nothing is
+    /// done.
+    ///
+    /// Nothing is done either if a statement ends the transaction, as `INSERT OR ROLLBACK` or
+    /// `COMMIT` does: later calls and writes in `change` fail, and so does `transact`.
     ///
     /// The file is the node's alone, so this is the way to tables of yours that lie in it. `change`
     /// runs on the thread of the connection, and all that is asked of the node waits for it: keep
@@ -80,39 +95,45 @@ impl Durable<Sqlite> {
         let run = move |file: &Connection, state: &mut State| {
             let mut transaction = Transaction::begin(file, state);
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
+            // Also after a panic: the connection is for others again.
             let ended = transaction.end();
-            let changed = changed.map_err(Err)?.map_err(Ok)?;
-            let (scheduled, cancelled) = ended.map_err(|error| Ok(E::from(error)))?;
-            Ok((changed, scheduled, cancelled))
-        };
-        // An error is the user's, or a panic.
-        let own = |error| Ok(E::from(error));
-        match self.store().ask(run, false, own).await {
-            Ok((changed, scheduled, cancelled)) => {
-                let mut counted = self.node().count();
-                counted.scheduled += scheduled;
-                counted.cancelled += cancelled;
-                Ok(changed)
+            let answer = match changed {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => return Err(Failed::Told(error)),
+                Err(panic) => return Err(Failed::Panicked(panic)),
+            };
+            match ended {
+                Ok(counts) => Ok((answer, counts)),
+                Err(error) => Err(Failed::Told(error.into())),
             }
-            Err(failed) => Err(failed.unwrap_or_else(|panic| resume_unwind(panic))),
+        };
+        let own = |error: Error| Failed::Told(error.into());
+        match self.store().ask(run, false, own).await {
+            Ok((answer, counts)) => {
+                let mut counted = self.node().count();
+                counted.scheduled += counts.scheduled;
+                counted.cancelled += counts.cancelled;
+                Ok(answer)
+            }
+            Err(Failed::Told(error)) => Err(error),
+            // In the caller's task: the thread goes on for the others.
+            Err(Failed::Panicked(panic)) => resume_unwind(panic),
         }
     }
 
-    /// Copies the file to another one, as it is at some moment of the call: timers and tables of
-    /// your own. A node can be started on the copy, for which claims of this one are those of a
-    /// crash.
+    /// Copies the file, your own tables included, to another one, as it is at one moment of the
+    /// call. The copy is whole once this returns `Ok`; remove it after a failure. A node can be
+    /// started on the copy: it treats claims in the copy as those of a crashed node.
     ///
-    /// All that is asked of the node waits meanwhile, about as long as it takes to write so much.
-    /// Where that is longer than the [lease](crate::DurableBuilder::lease), claims run out, and
-    /// what handlers had may run again. The copy is whole once this returns `Ok`; remove what is
-    /// there after a failure.
+    /// All other calls wait until the file is copied. If that takes longer than the
+    /// [lease](crate::DurableBuilder::lease), claims run out, and running timers may run again.
     ///
-    /// Put a copy in the file's place while no node has the file, and remove what is called as the
-    /// file with `-wal` at the end: SQLite would write what is in it over the copy.
+    /// To restore a copy, put it in the file's place while no node has the file, and remove the old
+    /// file's `-wal`: SQLite would write its contents over the copy.
     ///
     /// # Errors
-    /// What SQLite says, as [`Error::Refused`] or [`Error::Unavailable`]: there must be no such
-    /// file, or an empty one.
+    /// What SQLite says, as [`Error::Refused`] or [`Error::Unavailable`]: at the path there must
+    /// be no file, or an empty one.
     pub async fn backup(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         // Absolute: no name of memory or of a file that SQLite deletes.
         let path = std::path::absolute(path).and_then(|path| {
@@ -121,7 +142,8 @@ impl Durable<Sqlite> {
         });
         let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
         let copy = move |file: &Connection, _: &mut State| {
-            // Not in a transaction: this one, in which nothing was done, is left for as long.
+            // SQLite refuses `VACUUM` inside a transaction: leave this one, in which nothing was
+            // done, and begin another, which the thread commits.
             file.execute_batch("COMMIT")?;
             let copied = file.execute("VACUUM INTO ?", [path]);
             file.execute_batch("BEGIN")?;
@@ -142,14 +164,13 @@ impl<'a> Transaction<'a> {
             file,
             state,
             ended,
-            scheduled: 0,
-            cancelled: 0,
+            counts: Counts::default(),
             first: None,
         }
     }
 
-    /// Lets the transaction be committed; returns how many timers were scheduled and cancelled.
-    fn end(self) -> Result<(u64, u64), Error> {
+    /// Lets the transaction be committed.
+    fn end(self) -> Result<Counts, Error> {
         self.file.commit_hook(None::<fn() -> bool>);
         self.file.rollback_hook(None::<fn()>);
         self.check()?;
@@ -157,7 +178,7 @@ impl<'a> Transaction<'a> {
         if let Some(first) = self.first {
             self.state.tell(first);
         }
-        Ok((self.scheduled, self.cancelled))
+        Ok(self.counts)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -183,8 +204,7 @@ impl<'a> Transaction<'a> {
         self.check()?;
         let changed = change(&mut Table::new(self.file), self.state.now())?;
         self.first = earlier(self.first, changed.first);
-        let answer = changed.answers.into_iter().next().flatten();
-        answer.ok_or_else(|| Error::unavailable("there is no answer"))
+        changed.only()
     }
 
     /// Schedules a timer, as [`Durable::schedule`] does.
@@ -195,7 +215,7 @@ impl<'a> Transaction<'a> {
     pub fn schedule(&mut self, entry: Entry) -> Result<Scheduled, Error> {
         let timer = entry.timer()?;
         let answer = self.one(|rows, now| rows.schedule(vec![timer], now))?;
-        self.scheduled += u64::from(answer != Scheduled::Kept);
+        self.counts.scheduled += u64::from(answer != Scheduled::Kept);
         Ok(answer)
     }
 
@@ -206,7 +226,7 @@ impl<'a> Transaction<'a> {
     pub fn cancel(&mut self, key: &str) -> Result<Cancelled, Error> {
         check_name("key", key)?;
         let answer = self.one(|rows, now| rows.cancel(vec![Name::of_key(key)], now))?;
-        self.cancelled += u64::from(matches!(answer, Cancelled::Cancelled(_)));
+        self.counts.cancelled += u64::from(matches!(answer, Cancelled::Cancelled(_)));
         Ok(answer)
     }
 
@@ -225,7 +245,7 @@ impl<'a> Transaction<'a> {
     /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the timer is another's by now: return it, so that nothing is done.
+    /// [`Error::Fenced`] if the claim is over: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
         let ack = Ack {

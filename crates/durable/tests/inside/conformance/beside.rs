@@ -463,9 +463,9 @@ impl<B: Bench> Pair<'_, B> {
             assert_eq!(found[0], found[1]);
         }
         let looks = both(store.look(), model.look()).await;
-        assert_eq!(looks[0].left, looks[1].left);
+        assert_eq!(looks[0].lapsed, looks[1].lapsed);
         assert_eq!(looks[0].first, looks[1].first);
-        assert_eq!(looks[0].left, self.ledger.has_left(model.time()));
+        assert_eq!(looks[0].lapsed, self.ledger.has_lapsed(model.time()));
     }
 }
 

@@ -295,7 +295,7 @@ impl Ledger {
     }
 
     /// Returns whether claims have run out.
-    pub(super) fn has_left(&self, now: StoreTime) -> bool {
+    pub(super) fn has_lapsed(&self, now: StoreTime) -> bool {
         self.lives.values().any(|life| life.has_run_out(now))
     }
 

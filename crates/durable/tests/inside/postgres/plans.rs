@@ -140,9 +140,9 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
         .collect();
     drop(timers::touch(at, "n", &moves, true, false).await);
     asked.push(("touch", KEY));
-    drop(timers::cancel_in(at, "n", names[0].clone()).await);
+    drop(timers::cancel(at, "n", &names[..1], true).await);
     asked.push(("cancel_in", KEY));
-    drop(timers::touch_in(at, "n", names[0].clone(), moves[0].1).await);
+    drop(timers::touch(at, "n", &moves[..1], true, true).await);
     asked.push(("touch_in", KEY));
     drop(timers::get(at, "n", &names[0]).await);
     asked.push(("get", KEY));
@@ -154,7 +154,7 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
     };
     drop(claims::claim(at, "n", &want).await);
     asked.push(("claim", &["timer_due"]));
-    drop(claims::take_over(at, "n", 0, (5, 100), lease).await);
+    drop(claims::take_over(at, "n", 0, 5, 100, lease).await);
     asked.push(("take_over", &["timer_claim"]));
     let renewals = names.iter().map(|name| Renewal {
         name: name.clone(),
@@ -169,9 +169,9 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
         ending: Ending::Done,
     });
     let acks: Vec<Ack> = acks.collect();
-    drop(claims::acknowledge(at, "n", &acks).await);
+    drop(claims::acknowledge(at, "n", &acks, false).await);
     asked.push(("acknowledge", KEY));
-    drop(claims::acknowledge_in(at, "n", acks[0].clone()).await);
+    drop(claims::acknowledge(at, "n", &acks[..1], true).await);
     asked.push(("ack_in", KEY));
     asked
 }

@@ -39,11 +39,11 @@ async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
     assert_eq!(store.claim(want).await.unwrap().rows.len(), 1);
     for _ in 0..10 {
         let look = look().await;
-        assert_eq!((look.first, look.left), (None, true));
+        assert_eq!((look.first, look.lapsed), (None, true));
     }
     assert_eq!(store.take_over(5, 10, LATER).await.unwrap().rows.len(), 1);
     for _ in 0..10 {
-        assert!(!look().await.left);
+        assert!(!look().await.lapsed);
     }
     // What came in without its clock is found by the look that begins anew.
     other
