@@ -48,6 +48,21 @@ fn targets(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Returns all text of the Rust files in a folder.
+fn sources(folder: &Path) -> String {
+    let mut all = String::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("a readable folder").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && !name.starts_with("target") && name != ".git" {
+            all += &sources(&path);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            all += &read(&path);
+        }
+    }
+    all
+}
+
 /// Returns the anchors of a page's headings, as links name them.
 fn anchors(text: &str) -> impl Iterator<Item = String> {
     text.lines()
@@ -146,4 +161,22 @@ fn the_readers_see_what_is_there() {
         targets("[a](b#c) ```[x](y)``` [e]\n[e]: f.md\n[g](https://h)"),
         ["b#c", "f.md"]
     );
+}
+
+#[test]
+fn each_guarantee_names_tests_that_exist() {
+    let sources = sources(root());
+    let page = read(&root().join("docs/GUARANTEES.md"));
+    // What stands between backticks; a test's name is a sentence, a method's is shorter.
+    let quoted = page.split('`').skip(1).step_by(2);
+    let is_sentence = |name: &&str| {
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
+        name.matches('_').count() >= 3 && name.chars().all(is_name)
+    };
+    let mut checked = 0;
+    for name in quoted.filter(is_sentence) {
+        assert!(sources.contains(&format!("fn {name}(")), "no test `{name}`");
+        checked += 1;
+    }
+    assert!(checked > 100, "{checked} names");
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! RUSTFLAGS="--cfg tickwheel_model" CARGO_TARGET_DIR=target/model \
-//!     cargo test --release --test models -- --nocapture
+//!     cargo test --release --features __model --test models -- --nocapture
 //! ```
 //!
 //! Each model is a small program of two to four threads, mostly on a manual clock. shuttle runs it

@@ -31,7 +31,7 @@ struct Options {
     /// Print one JSON object instead of the table.
     #[arg(long)]
     json: bool,
-    /// A look at it within a minute: fewer rounds, no 10 M timers, shorter idle and lateness
+    /// A look at it within three minutes: fewer rounds, no 10 M timers, shorter idle and lateness
     /// phases.
     #[arg(long)]
     quick: bool,

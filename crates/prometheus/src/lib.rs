@@ -7,5 +7,7 @@ mod metrics;
 mod figures;
 mod encode;
 
-pub use figures::{Count, Figures, LatenessFigures, LevelFigures, PurgatoryFigures, TimerFigures};
+pub use figures::{
+    Count, Figures, LatenessFigures, LeaseFigures, LevelFigures, PurgatoryFigures, TimerFigures,
+};
 pub use metrics::Metrics;
