@@ -57,6 +57,7 @@
 //! | [`Timer::shutdown`] | the caller, with the deadline |
 //! | drop of the [last clone](Timer#the-last-clone) | nobody: the task is dropped, with a warning |
 //! | drop of a [`KeyedTimer`]'s last clone | nobody: keys are dropped, without a warning |
+//! | drop of a [`Purgatory`]'s last clone | nobody: operations are dropped, without a warning |
 //!
 //! A failed `add` returns its task in the error. A task that the executor refuses goes to
 //! [`on_refused`], or is dropped with a warning.
@@ -87,7 +88,8 @@
 //! - **Never early.** The executor gets a task at or after its exact deadline, whatever the tick.
 //! - **In time.** The reaper hands a task over less than one tick after the deadline, plus the time
 //!   to wake up and to run earlier tasks.
-//! - **Never lost, never twice.** Each timer ends in exactly one of the four ways above.
+//! - **Never lost, never twice.** Each timer ends in exactly one of [the ways
+//!   above](crate#how-a-timer-ends).
 //! - **One winner.** When cancels and the expiry race, exactly one wins. [`Timeout::cancel`] tells
 //!   each caller the outcome.
 //! - **Handles never alias.** A handle may be kept forever, and never refers to another timer.
@@ -96,7 +98,8 @@
 //!   Only these run under a lock:
 //!   - a key's `Eq` and `Borrow`;
 //!   - in a purgatory, a key's `Clone` and `Drop`;
-//!   - code that inspects a task in place, as in [`KeyedTimer::with`];
+//!   - code that inspects a task in place, as in [`KeyedTimer::with`], and a task's `Clone` in
+//!     [`KeyedTimer::get`](keyed::KeyedTimer::get);
 //!   - a [clock of your own](Clock::reading).
 //! - **A panic stays in its task.** The panic is reported, and counted in [`Stats::panicked`]
 //!   (operations: the purgatory's [`panicked`]). The timer can be used in and after a

@@ -378,7 +378,8 @@ impl Series {
 }
 
 impl Run<'_> {
-    /// Returns when this run was due, without the jitter.
+    /// Returns when this run was due, without the jitter. `None` if the run was moved to
+    /// [`When::Never`], and its task runs after a [`shutdown`](Timer::shutdown) all the same.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due

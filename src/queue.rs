@@ -381,11 +381,13 @@ impl<K: Hash + Eq, V, S: BuildHasher> KeyedQueue<K, V, S> {
 }
 
 impl<K, V, S> KeyedQueue<K, V, S> {
-    /// Returns the key with the first deadline, its value and that deadline, which is `None` if no
-    /// key ever expires. Another key of the same tick may expire before it. If its deadline had
-    /// passed when it was inserted or moved, keys of later ticks may too.
+    /// Returns a key of the first tick that has one, its value and its deadline, which is `None` if
+    /// no key ever expires. Another key of that tick, whose deadline may be earlier by less than a
+    /// millisecond, may expire before it. Keys of later ticks may too, if the deadline of this key
+    /// had passed when the key was inserted or moved.
     ///
-    /// Takes time proportional to the occupied slots, and to the keys in the first of them.
+    /// Allocates. Sorts the occupied slots, and looks at each key in those that begin by the
+    /// deadline that it returns.
     #[must_use]
     pub fn peek(&self) -> Option<(&K, &V, Option<Instant>)> {
         let (_, tick, queued) = self.timer.peek()?;

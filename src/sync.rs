@@ -180,13 +180,13 @@ thread_local! {
     static HOME: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns the number of the shard to which the calling thread adds, to be divided by the number of
-/// shards, a power of two.
+/// Returns the number of the shard to which the calling thread adds, modulo the number of shards, a
+/// power of two.
 ///
-/// Each thread has two shards, as far as there are enough. When it meets another thread in one,
-/// which cancels its timers, it changes to its other shard. So neither contends for the other's
-/// lock or cache lines. With a single shard for each thread, cancels from other threads take 175 ns
-/// instead of 115.
+/// Each thread has two shards, as far as there are enough. A thread that finds its shard locked,
+/// for example by a thread that cancels timers there, changes to its other shard. The two threads
+/// then contend neither for a lock nor for cache lines. With a single shard for each thread,
+/// cancels from other threads take 175 ns instead of 115.
 #[inline]
 pub(crate) fn home() -> usize {
     let home = HOME.with(Cell::get);

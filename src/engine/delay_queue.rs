@@ -408,6 +408,8 @@ impl DelayQueue {
         } else {
             Awaited::Until(state.sleep(time))
         };
+        // The waker is kept even if the queue is stopped: `Engine::close` wakes the listeners once
+        // more when the sources are closed. A listener that looked before that must learn of it.
         (awaited, state.listeners.insert(number, waker))
     }
 

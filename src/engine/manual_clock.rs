@@ -164,7 +164,8 @@ impl ManualClock {
         self.start.checked_add(elapsed).unwrap_or(self.start)
     }
 
-    /// Moves the clock forward by `step` and wakes the reapers that sleep on it. Runs no task
+    /// Moves the clock forward by `step`. Wakes the reapers that sleep on the clock, and the
+    /// futures and loops that drive a timer on it, whose wakers run on this thread. Runs no task
     /// itself. Stops 584 years after the clock's creation.
     pub fn advance(&self, step: Duration) {
         let step = Nanos::of(step);
@@ -182,8 +183,8 @@ impl ManualClock {
         self.move_to(self.elapsed_at(time));
     }
 
-    /// Moves the clock to the next deadline, and advances the timers on it. Returns the time then;
-    /// `None` if no pending timer ever expires.
+    /// Moves the clock to the next deadline, rounded up to a tick of its timer, and advances the
+    /// timers on the clock. Returns the time then; `None` if no pending timer ever expires.
     ///
     /// Timers on the same clock are advanced one after the other, in the order of their creation,
     /// or with a [seed](Self::seeded) in a random order. Their tasks run on this thread, unless a
@@ -307,7 +308,8 @@ impl ManualClock {
     }
 
     /// Returns a clock that is always behind this one by `offset`, at most 584 years; see
-    /// [`ahead`](Self::ahead).
+    /// [`ahead`](Self::ahead). If the platform's [`Instant`] cannot be that early, the clock shows
+    /// the same time as this one.
     #[must_use]
     pub fn behind(&self, offset: Duration) -> Self {
         self.starting(

@@ -93,8 +93,9 @@ impl Engine {
             match self.step(&mut turn) {
                 Step::Flushed(expired) => total += expired,
                 Step::Busy => {
-                    // Other shards need not wait for the busy ones. The turn is not prolonged: it
-                    // began at its start.
+                    // Other shards need not wait for the busy ones: one step with a later start
+                    // serves what has become due in them. The turn's own start is restored after
+                    // that step, so the turn still owes only what was due when it began.
                     let start = turn.start;
                     turn.start = delay_queue.begin_turn(time.present()).unwrap_or(start);
                     match self.step(&mut turn) {

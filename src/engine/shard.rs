@@ -46,7 +46,7 @@ pub(crate) struct TimerContext {
     reported_fork: AtomicBool,
 }
 
-/// Whether an entry counts against `max_pending`, or cannot be refused.
+/// Whether a full timer refuses an entry. Both kinds count towards `max_pending`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Keep,
@@ -521,8 +521,8 @@ impl<T, X> ShardState<T, X> {
         self.end_at(index, |_, _| None)
     }
 
-    /// Takes an entry out. `ends` gets the item and a reading of the clock, and returns when the
-    /// entry has expired; `None` if it is cancelled.
+    /// Takes an entry out. `ends` gets the item and a function that reads the clock. It returns
+    /// that reading if the entry has expired, and `None` if it is cancelled.
     #[inline]
     pub(crate) fn end_at(
         &mut self,

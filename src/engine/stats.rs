@@ -29,9 +29,12 @@ pub struct Stats {
     pub name: String,
     /// Timers that were added.
     pub added: u64,
-    /// Timers that were cancelled.
+    /// Timers that were cancelled. Also keys that were removed, operations that ended before they
+    /// expired (completed ones too), and waiting futures that were dropped or found their time up.
     pub cancelled: u64,
-    /// Deadlines that were moved: by `reschedule`, `touch`, or the `add` of a present key.
+    /// Deadlines that were moved: by `reschedule`, `touch`, `hasten`, the `reset` of a waiting
+    /// sleep, or the `add` of a present key. A call that leaves the deadline as it was does not
+    /// count.
     pub rescheduled: u64,
     /// Timers that expired: handed to the executor, or refused by it.
     pub expired: u64,
@@ -49,7 +52,8 @@ pub struct Stats {
     pub panicked: u64,
     /// Timers that wait for their deadline.
     pub pending: usize,
-    /// Timers that `shutdown` returned; also the closures that it dropped.
+    /// Timers that `shutdown` returned; also the closures that it dropped, and the waiting futures
+    /// that it woke.
     pub returned: u64,
     /// Moves of a timer from an overflow wheel to a finer one.
     pub cascaded: u64,
@@ -123,7 +127,8 @@ impl fmt::Display for Stats {
 #[non_exhaustive]
 pub struct Snapshot {
     /// The levels that exist, finest first, over all shards. The wheels of [keyed
-    /// timers](crate::keyed) have fewer slots, and so levels of their own.
+    /// timers](crate::keyed) and [purgatories](crate::purgatory) have fewer slots, and so levels of
+    /// their own.
     pub levels: Vec<LevelSnapshot>,
     /// The number of the timer's shards.
     pub shards: usize,
@@ -190,9 +195,10 @@ pub struct LevelSnapshot {
     pub tick: Duration,
     /// The number of the wheel's slots in each shard.
     pub wheel_size: usize,
-    /// Buckets that are in the delay queue.
+    /// Armed buckets: those that hold entries, and are to be flushed.
     pub armed_buckets: usize,
-    /// Entries in these buckets. Cancelled ones count until they are swept out.
+    /// Entries in these buckets. Entries that were cancelled, or moved to an earlier deadline,
+    /// count until they are swept out.
     pub entries: usize,
     /// The time until the first of these buckets must be flushed; zero if it is due.
     pub next_expiration: Option<Duration>,

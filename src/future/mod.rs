@@ -71,8 +71,12 @@ impl<T: 'static> Timer<T> {
         self.base.sleeps.sleep(when.into())
     }
 
-    /// Limits the time of `future`. Returns its output, or [`TimedError::Elapsed`] if it has none
-    /// at `when`; a delay counts from this call. For limits within limits see [`TimedError`].
+    /// Limits the time of `future`. The returned future ends with the output of `future`, or with
+    /// [`TimedError::Elapsed`] if there is none at `when`; a delay counts from this call. For
+    /// limits within limits see [`TimedError`].
+    ///
+    /// If the timer is full or was shut down, the returned future ends with [`TimedError::Sleep`],
+    /// unless `future` is ready. `future` is dropped then.
     ///
     /// Each poll polls `future` first, so an output that is ready in time is never lost.
     ///

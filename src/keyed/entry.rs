@@ -180,7 +180,8 @@ impl<K, T> VacantEntry<'_, K, T> {
     /// repeatedly and wait for its expiry, do its work now.
     ///
     /// # Errors
-    /// [`AddError`], with the task inside, if the timer is full or was shut down.
+    /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key is
+    /// dropped.
     pub fn add(
         self,
         when: impl Into<When>,

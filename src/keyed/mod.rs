@@ -46,8 +46,9 @@ const SHARDS: usize = 8;
 /// key whose task has expired is gone.
 ///
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
-/// through that timer's executor. Clones share the same keys. Dropping the last clone cancels all
-/// keys silently: no event reports them. A panic of `expired` is contained and counted like a panic
+/// through the executor of [`Timer::closures`]. Clones share the same keys. Dropping the last clone
+/// cancels all keys silently: no event reports them. A panic of `expired` is contained and counted
+/// like a panic
 /// of the timer's tasks. A panic in the `Drop` of a key or task reaches the caller, as in std's
 /// collections.
 ///
@@ -90,7 +91,8 @@ const SHARDS: usize = 8;
 /// the lock of one shard meanwhile. Keys lie in shards: at least 8 for each hardware thread, and at
 /// most 4096. A shard's index is rebuilt under the shard's lock when its keys have doubled or have
 /// become few, in time proportional to them. A thread that keeps some keys locked without a pause
-/// delays the expiry of these keys, and of no others.
+/// delays the expiry of these keys, and of no others. A key that expires costs an allocation, for
+/// the task that calls `expired`. A key that is cancelled or extended costs none.
 ///
 /// Each key counts once in the timer's `len` and `stats`, and towards `max_pending`, until it is
 /// taken out. It counts in the timer's `snapshot` unless it never expires. Its lateness is measured
@@ -141,8 +143,9 @@ impl<K: Hash + Eq + Send + 'static, T: Send + 'static> KeyedTimer<K, T> {
     ///
     /// # Keeping a key
     /// `expired` may return a key to [`add`](Self::add) next, usually the same key with a later
-    /// entry. The key is added even if the timer is full, but not after a shutdown, nor if another
-    /// thread has added it meanwhile. A [`cancel`](Self::cancel) during `expired` finds nothing,
+    /// entry. The key is added even if the timer is full. It is dropped after a shutdown, after the
+    /// drop of the last clone, and if another thread has added the key meanwhile. A
+    /// [`cancel`](Self::cancel) during `expired` finds nothing,
     /// and does not keep the key from coming back. Adding the key waits, on the thread that ran
     /// `expired`, for an [`Entry`] of its shard that another thread holds.
     ///
@@ -245,8 +248,8 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
     /// is one. To add a task only if there is none, use [`entry`](Self::entry).
     ///
     /// # Errors
-    /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key's former
-    /// task then stays as it was.
+    /// [`AddError`], with the entry inside, if the timer is full or was shut down. The key that was
+    /// passed in is dropped. The key's former task stays as it was.
     pub fn add(
         &self,
         key: K,
@@ -419,9 +422,10 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
     /// Calls `visit` with each key, its task and its deadline, in no particular order.
     ///
     /// The visit is not a snapshot: other threads may use the keys between two batches. A key that
-    /// is seen throughout is visited exactly once. A key that is added or removed meanwhile may be
-    /// missed. A key that is removed and added again may be visited twice. `visit` runs [under a
-    /// lock](KeyedTimer), which is held for at most 1024 keys at a time.
+    /// is present throughout, and whose time is not up, is visited exactly once. A key that is
+    /// added or removed meanwhile may be missed. A key that is removed and added again may be
+    /// visited twice. `visit` runs [under a lock](KeyedTimer), which is held for at most 256 keys
+    /// at a time.
     pub fn for_each(&self, mut visit: impl FnMut(&K, &T, Option<Instant>)) {
         let mut position = Some(0);
         while let Some(from) = position {
@@ -489,7 +493,7 @@ impl<K: Hash + Eq + 'static, T: 'static, S: BuildHasher> KeyedTimer<K, T, S> {
     /// removes the others. Their tasks do not expire.
     ///
     /// Visits each key as [`for_each`](Self::for_each) does, and also a key whose time is up.
-    /// `wanted` runs [under a lock](KeyedTimer), which is held for at most 1024 keys at a time.
+    /// `wanted` runs [under a lock](KeyedTimer), which is held for at most 256 keys at a time.
     /// Removed keys and tasks are dropped outside the lock.
     ///
     /// ```

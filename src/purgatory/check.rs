@@ -95,20 +95,20 @@ impl<K: Eq + Clone, O: DelayedOperation> Call<'_, K, O> {
         completed
     }
 
-    /// Checks an operation that this thread holds, and serves later requests. The first check, if
-    /// true, ends it as `is`. Calls `on_let_go` under the lock under which it lets go of the
-    /// operation.
+    /// Checks an operation that this thread holds, and serves later requests. If the condition
+    /// holds at the first check, the operation ends as `by`. Calls `on_let_go` under the lock under
+    /// which it lets go of the operation.
     #[inline]
     pub(crate) fn check(
         &self,
         id: Id,
         mut operation: O,
-        mut is: EndedBy,
+        mut by: EndedBy,
         mut added: Option<&mut Added>,
         mut on_let_go: impl FnMut(&mut LockedShard<K, O>),
     ) -> Served<O> {
         for checks in 1.. {
-            if let Some(ended_by) = self.condition(&mut operation, is) {
+            if let Some(ended_by) = self.condition(&mut operation, by) {
                 return self.end(id, operation, ended_by, added);
             }
             let next = with_shard(self.set, id, |state| {
@@ -124,7 +124,7 @@ impl<K: Eq + Clone, O: DelayedOperation> Call<'_, K, O> {
                 Next::End(operation, ended_by) => return self.end(id, operation, ended_by, added),
                 Next::CheckAgain(again) => operation = again,
             }
-            is = EndedBy::Triggered;
+            by = EndedBy::Triggered;
         }
         Ok(None)
     }
@@ -146,15 +146,16 @@ impl<K: Eq + Clone, O: DelayedOperation> Call<'_, K, O> {
         Ok(Some(ended_by))
     }
 
-    /// Checks an operation. Returns how the check ends it; `None` if its condition is false.
+    /// Checks an operation. Returns how the check ends it: as `by` if the condition holds; `None`
+    /// if the condition is false.
     #[inline]
-    pub(crate) fn condition(&self, operation: &mut O, is: EndedBy) -> Option<EndedBy> {
-        match self
+    pub(crate) fn condition(&self, operation: &mut O, by: EndedBy) -> Option<EndedBy> {
+        let holds = self
             .nesting
-            .check(|| self.panics.catch(|| operation.try_complete()))
-        {
+            .check(|| self.panics.catch(|| operation.try_complete()));
+        match holds {
             Some(false) => None,
-            Some(true) => Some(is),
+            Some(true) => Some(by),
             None => Some(EndedBy::Panicked),
         }
     }

@@ -28,12 +28,13 @@ struct End {
 /// How a [`Wait`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
-    /// The condition held, at the start or at a trigger.
+    /// The condition held, at the start or at a trigger, or `force_complete_all` completed the
+    /// operation.
     Completed,
     /// The timeout passed.
     Expired,
-    /// The operation was taken out by `cancel_for_key`, `cancel_all` or `shutdown`, or its
-    /// condition panicked.
+    /// The operation was taken out by `cancel_for_key`, `cancel_all` or `shutdown`, or dropped with
+    /// the last clone of its purgatory, or its condition panicked.
     Cancelled,
 }
 

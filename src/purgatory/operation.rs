@@ -136,7 +136,8 @@ pub enum Cancel<O> {
     /// condition holds, that thread completes the operation. If the check panics, the operation is
     /// dropped.
     Deferred,
-    /// The operation had finished already.
+    /// The operation had finished already, or an earlier `cancel` or `force_complete` had decided
+    /// its end while another thread was checking it.
     Finished,
 }
 

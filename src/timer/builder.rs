@@ -131,8 +131,9 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// executor or the closure of a keyed timer returns, and hyper's sleeps.
     ///
     /// A timer counts until it is cancelled or expires. A key of a
-    /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is removed. All adding threads
-    /// share this count, so a limit costs them some speed.
+    /// [`KeyedTimer`](crate::keyed::KeyedTimer) counts until it is removed, an operation of a
+    /// [`Purgatory`](crate::purgatory::Purgatory) until it ends, and a future while it waits. All
+    /// adding threads share this count, so a limit costs them some speed.
     pub fn max_pending(mut self, max_pending: usize) -> Self {
         self.options.max_pending = Some(max_pending);
         self
@@ -180,7 +181,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// by a future with [`drive`](Timer::drive).
     ///
     /// # Errors
-    /// [`BuildError`] if an option is out of its range.
+    /// [`BuildError`] if an option is out of its range, or if [`on_refused`](Self::on_refused) was
+    /// called before [`executor`](Self::executor).
     pub fn build(self) -> Result<Timer<T>, BuildError> {
         self.make(false)
     }
@@ -193,7 +195,8 @@ impl<T: Send + 'static> TimerBuilder<T> {
     /// [what was made before a fork](crate::guide::runtimes#what-was-made-before-a-fork).
     ///
     /// # Errors
-    /// [`BuildError`] if an option is out of its range, or the thread can't be started.
+    /// [`BuildError`] if an option is out of its range, if [`on_refused`](Self::on_refused) was
+    /// called before [`executor`](Self::executor), or if the thread can't be started.
     pub fn start(self) -> Result<Timer<T>, BuildError> {
         self.make(true)
     }
@@ -221,9 +224,10 @@ impl<T: Send + 'static> TimerBuilder<T> {
             return Err(BuildError::WheelSize);
         }
         let shards = shards.unwrap_or(if clock.is_manual() {
-            1
+            1 // Every run is the same.
         } else {
-            2 * parallelism().min(2048)
+            // Each thread uses two: see `sync::home`.
+            (2 * parallelism()).min(MAX_SHARDS)
         });
         if !(1..=MAX_SHARDS).contains(&shards) {
             return Err(BuildError::Shards);
@@ -242,6 +246,7 @@ impl<T: Send + 'static> TimerBuilder<T> {
             clock.add(timer);
         }
         let tasks = Tasks::register(&engine, shards, wheel_size, self.executor, self.on_refused);
+        // A timer of closures is its own `closures`. Only a cast can ask whether `T` is `Task`.
         let own = (&tasks as &dyn Any)
             .downcast_ref::<Arc<Tasks<Task>>>()
             .cloned();

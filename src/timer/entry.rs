@@ -60,8 +60,8 @@ impl<T> TimerEntry<T> {
     ///
     /// A deadline before the timer was built counts everywhere as the moment at which it was built.
     ///
-    /// Cheaper than [`after`](Self::after) if you know the time already, because the clock is not
-    /// read.
+    /// Often cheaper than [`after`](Self::after) if you know the time already: the clock is not
+    /// read if the deadline lies beyond the finest wheel, in a slot that is in use.
     pub fn at(deadline: Instant, task: impl IntoTask<T>) -> Self {
         Self::new(deadline, task)
     }

@@ -128,8 +128,12 @@ pub trait Executor<T>: Send + Sync + 'static {
     /// A panic is contained, counted as a panic of the task, and reported.
     fn execute(&self, task: T) -> Result<(), T>;
 
-    /// Executes all tasks that expired together, by default one after another. Override it if
-    /// handing on many at once is cheaper.
+    /// Executes a batch of expired tasks, at most 128, by default one after another. Override this
+    /// method if handing on many tasks at once is cheaper.
+    ///
+    /// Tasks that the method leaves in the batch count as refused. After a panic, the method is
+    /// called again with the rest of the batch. If it took no task before the panic, the rest
+    /// counts as refused.
     fn execute_batch(&self, batch: &mut Batch<'_, T>) {
         while let Some(task) = batch.next() {
             if let Err(task) = self.execute(task) {
@@ -145,7 +149,7 @@ pub trait Executor<T>: Send + Sync + 'static {
     }
 }
 
-/// An iterator over tasks that expired together. Takes back refused tasks, and entries to be added.
+/// An iterator over expired tasks, at most 128. Takes back refused tasks, and entries to be added.
 pub struct Batch<'a, T> {
     pub(crate) tasks: Drain<'a, T>,
     pub(crate) refused: Vec<T>,
@@ -335,10 +339,11 @@ impl<T: Send + 'static> Worker<T> {
         let run = move || {
             IS_WORKER.with(|is_worker| is_worker.set(true));
             for task in batches.into_iter().flatten() {
-                // Before the task runs: there is room once it has left the queue.
+                // Before the task runs: there is room once it has left the queue. Relaxed, here and
+                // where tasks are queued: the channel hands the tasks over, this only limits them.
                 left.fetch_sub(1, Ordering::Relaxed);
                 if catch_panic(|| handler(task)).is_none() {
-                    counted.fetch_add(1, Ordering::Relaxed);
+                    counted.fetch_add(1, Ordering::Relaxed); // It publishes nothing.
                 }
             }
             catch_panic(|| drop(handler)); // What it has captured may panic.

@@ -54,8 +54,13 @@ pub(crate) mod error;
 /// waits when its timer goes ends with an error.
 ///
 /// # Panics and blocking
-/// No method panics, whatever its arguments. A method waits at most for a lock that is held for a
-/// bounded time, with these exceptions:
+/// No method panics, whatever its arguments, with two exceptions:
+/// - In debug builds, `advance_clock` panics on a thread that holds an
+///   [`Entry`](crate::keyed::Entry). In release builds that call may wait for its own thread
+///   forever.
+/// - A panic of [your own clock](crate::Clock::reading) passes to the caller.
+///
+/// A method waits at most for a lock that is held for a bounded time, with these exceptions:
 /// - `advance_clock` waits for its `timeout`, and `shutdown` for the reaper.
 /// - `len`, `stats` and the like look at all shards, and wait for an [`Entry`](crate::keyed::Entry)
 ///   that another thread holds.
@@ -128,7 +133,8 @@ impl<T: 'static> Timer<T> {
 
     /// Adds a timer that expires `delay` from now: [`add`](Self::add) of a [`TimerEntry::after`].
     ///
-    /// A zero delay expires at the next `advance_clock`; [`Duration::MAX`] never expires.
+    /// A zero delay expires at the next `advance_clock`; [`Duration::MAX`] never expires. A closure
+    /// costs an allocation. [`Task::shared`] and a task type of your own cost none.
     ///
     /// # Errors
     /// As for [`add`](Self::add). [`AddError::into_task`] returns the task.
@@ -202,8 +208,8 @@ impl<T: 'static> Timer<T> {
     /// for the first one, but at most for `timeout`. Never waits on a
     /// [`ManualClock`](crate::ManualClock). Returns early when the timer is shut down.
     ///
-    /// The number includes tasks of keyed timers and purgatories that were handed to the executor,
-    /// and are cancelled before they run there.
+    /// The number counts what was taken out: tasks, expired keys, futures that were woken, and the
+    /// tasks of a purgatory. An operation may still complete or be cancelled before its task runs.
     ///
     /// # Order
     /// Hands tasks to the executor on this thread, ordered by the tick of their deadline.
@@ -213,10 +219,12 @@ impl<T: 'static> Timer<T> {
     /// - A task that was moved to the next tick comes among those of its former tick, if the call
     ///   comes after the new deadline and before the next tick begins.
     /// - On a real clock, the timers of a shard that another thread is using come last.
-    /// - If another thread holds an [`Entry`](crate::keyed::Entry), this call waits for the due
-    ///   timers of its shard, whatever the `timeout`.
     ///
     /// # End
+    /// If no timer is due and `timeout` is [`Duration::MAX`], the call waits without a limit. If
+    /// another thread holds an [`Entry`](crate::keyed::Entry), the call waits for the due timers of
+    /// the entry's shard, whatever the `timeout`.
+    ///
     /// The call ends, whatever its tasks add. Timers that become due during the call are left to
     /// the next one, unless a busy shard is waited for. A timer that is added for now is left to
     /// the next call too, with two exceptions: the task that added it belongs to a tick that was
@@ -242,8 +250,9 @@ impl<T: 'static> Timer<T> {
     }
 
     /// Expires due timers, as [`advance_clock`](Self::advance_clock) does, until at least `limit`
-    /// tasks have expired: for a loop that has other work. At most 127 tasks more expire, and on a
-    /// seeded clock the rest of their tick. The other timers stay due. A `limit` of 0 counts as 1.
+    /// tasks have expired: for a loop that has other work. At most 127 tasks more expire. The other
+    /// timers stay due. A `limit` of 0 counts as 1. A clock's seed orders only the tasks that one
+    /// call takes out of a tick.
     pub fn advance_clock_up_to(&self, timeout: Duration, limit: usize) -> usize {
         // On a manual clock no time passes.
         let timeout = if self.clock().is_manual() {
@@ -282,7 +291,8 @@ impl<T: 'static> Timer<T> {
     }
 
     /// Returns the number of pending timers: exact unless a thread adds, cancels or advances
-    /// meanwhile.
+    /// meanwhile. Keys, operations, series and waiting futures on this timer count too. Locks each
+    /// shard once.
     #[must_use]
     pub fn len(&self) -> usize {
         self.base.engine.len()
@@ -301,8 +311,9 @@ impl<T: 'static> Timer<T> {
         self.base.engine.stats()
     }
 
-    /// Returns the state of the timer, level by level. Visits every bucket, but not every timer.
-    /// Holds a shard's lock while it visits the shard's buckets.
+    /// Returns the state of the timer's wheels, level by level, with those of everything built on
+    /// the timer. Visits every armed bucket, but no timer. Holds a shard's lock while it visits the
+    /// armed buckets of that shard.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.base.engine.snapshot(self.tasks.shards.set.len())
@@ -327,7 +338,7 @@ impl<T: 'static> Timer<T> {
     /// Blocks until the reaper has handed over its current batch, but not on the thread of any
     /// reaper: two tasks that shut each other's timer down would deadlock. Does not wait for
     /// another thread inside [`advance_clock`](Self::advance_clock). That call may hand over up to
-    /// 128 tasks after this returns, or on a seeded clock the rest of its tick.
+    /// 128 tasks after this returns, or on a seeded clock all that it has taken out of its tick.
     pub fn shutdown(&self) -> Vec<TimerEntry<T>> {
         self.base.stop();
         let pending = self.tasks.drain();
@@ -358,8 +369,9 @@ impl<T: 'static> Timer<T> {
     /// reaper.
     ///
     /// It is this timer itself if its tasks are closures. Otherwise the closures run in place, on
-    /// the thread that advances both. Keyed timers, purgatories, periodic tasks and futures use it:
-    /// a service needs one reaper.
+    /// the thread that advances both. Keyed timers, purgatories and periodic tasks use it, so a
+    /// service needs one reaper. Futures do not: the thread that advances the timer wakes them
+    /// itself, whatever the executor.
     ///
     /// Either timer keeps both alive. `shutdown` of one ends both, but returns only its own tasks:
     /// `shutdown` of the timer drops the closures. `shutdown` of the closures leaves the timer's

@@ -24,7 +24,8 @@ use std::time::Instant;
 /// future cancels it. It counts as a pending timer.
 ///
 /// A sleep with a delay reads the clock when it is created, and not again at its first poll. If
-/// that poll comes after the deadline, the sleep completes with the next
+/// that poll comes after the deadline, the sleep completes at once if `advance_clock` has looked
+/// for due timers since the deadline. Otherwise it completes with the next
 /// [`advance_clock`](crate::Timer::advance_clock), for which the poll wakes the reaper.
 ///
 /// A sleep does not keep its timer alive. It ends with [`SleepError::Shutdown`] when the timer is
@@ -47,7 +48,7 @@ enum Stage {
     Delayed(Nanos),
     /// Not added, with a deadline that may have passed.
     Until,
-    /// Of the waker in the shard; it may have been woken.
+    /// Added: the key of the waker in the shard. A turn may have taken the waker out since.
     Added(Key),
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Tasks<T: 'static> {
     pub(crate) shards: Shards<T>,
     executor: Box<dyn Executor<T>>,
     on_refused: Option<OnRefused<T>>,
+    /// Relaxed: the count publishes nothing.
     refused: AtomicU64,
     spare: Spare<T>,
 }

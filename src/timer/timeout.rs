@@ -39,7 +39,8 @@ use std::time::Instant;
 /// 16 bytes; making and dropping it costs nothing.
 pub struct Timeout<T: 'static = Task> {
     shard: &'static Shard<T>,
-    /// The timer's key in 64 bits; [`CANCELLED`] once this handle has cancelled the timer.
+    /// The timer's key in 64 bits; [`CANCELLED`] once this handle has cancelled the timer. Relaxed:
+    /// `cancel` writes it under the shard's lock, and what decides anything reads it there.
     key: AtomicU64,
 }
 
@@ -86,8 +87,9 @@ impl<T: 'static> Timeout<T> {
         Timeout::new(self.shard, self.key())
     }
 
-    /// Cancels the timer and takes its task back, if the timer is still pending. Its memory and its
-    /// share of `max_pending` are free at once.
+    /// Cancels the timer and takes its task back, if the timer is still pending. The timer's place
+    /// and its share of `max_pending` are free at once; [a few bytes](crate#guarantees) are swept
+    /// out later.
     ///
     /// Of all calls and the expiry, exactly one wins. Never blocks on a running task.
     pub fn cancel(&self) -> Cancel<T> {

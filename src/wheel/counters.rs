@@ -35,8 +35,9 @@ impl Counters {
 /// A histogram in powers of two of how late timers expired.
 ///
 /// Lateness is measured from the exact deadline, or from the building of the timer if that is
-/// later. It ends when the timer is taken out for the executor. Bar `n` counts the times from 2^n
-/// to 2^(n+1) - 1 nanoseconds; bar 0 also counts 0.
+/// later. It ends when the timer is taken out for the executor, or for an operation of a purgatory
+/// when the executor runs its task. Bar `n` counts the times from 2^n to 2^(n+1) - 1 nanoseconds;
+/// bar 0 also counts 0.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Lateness {
     /// As many as were needed: a purgatory has very many histograms.

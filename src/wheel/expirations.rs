@@ -85,7 +85,8 @@ impl Expirations {
 pub(crate) struct First {
     /// When the first bucket expires; [`Tick::NEVER`] if none is armed.
     pub(crate) tick: Tick,
-    /// The turn in which that tick was flushed before, if its bucket is empty now; else 0.
+    /// The turn that took out this tick's bucket before, if nothing that it took is left to be
+    /// flushed; else 0.
     pub(crate) turn: u64,
     /// The first tick of the cascading bucket; [`Tick::NEVER`] if there is none.
     pub(crate) cascade: Tick,

@@ -48,8 +48,8 @@ use core::fmt;
 /// No method blocks, and none panics unless your code does. Adding, cancelling and rescheduling
 /// take constant time, plus time logarithmic in the number of armed buckets when a bucket is armed.
 /// Expiring takes constant time per task, plus one move for each level above the finest. Memory
-/// grows in chunks without copying, so there is no capacity to reserve. A clone has the same
-/// pending tasks under the same keys.
+/// grows in chunks of 256 tasks. Only the first chunk is copied as it grows, so there is no
+/// capacity to reserve. A clone has the same pending tasks under the same keys.
 #[derive(Clone)]
 pub struct LocalTimer<T> {
     wheel: TimingWheel<T>,
@@ -185,9 +185,9 @@ impl<T> LocalTimer<T> {
     /// Returns the task with the first deadline, its key and that deadline. To put off a due task
     /// and keep its key, [`reschedule`](Self::reschedule) it instead of popping it.
     ///
-    /// Takes time proportional to the armed buckets, at most one for each slot, and to the tasks in
-    /// the first of them. [`next_expiration`](Self::next_expiration) takes constant time, and is
-    /// never later.
+    /// Allocates. Sorts the armed buckets, at most one for each slot, and looks at each task in
+    /// those that begin by the deadline that it returns: usually one bucket.
+    /// [`next_expiration`](Self::next_expiration) is cheaper.
     #[must_use]
     pub fn peek(&self) -> Option<(TimerKey, u64, &T)> {
         let mut armed: Vec<_> = self.wheel.armed().collect();
@@ -217,11 +217,13 @@ impl<T> LocalTimer<T> {
         drop(self.drain());
     }
 
-    /// Returns the tick at which to call [`advance`](Self::advance) next if nothing is added
-    /// before, or `None` if nothing is pending.
+    /// Returns the tick at which to call [`advance`](Self::advance) next if nothing is added or
+    /// moved to an earlier deadline before, or `None` if nothing is pending.
     ///
-    /// The tick is never later than the first deadline. It is earlier if timers must be moved to a
-    /// finer wheel first, or were rescheduled to a later tick.
+    /// The tick is [`now`](Self::now) if a task is due. Otherwise it is never later than the first
+    /// deadline. It is earlier if tasks must be moved to a finer wheel first, or were moved to a
+    /// later deadline. Takes constant time, plus as much once for each cancelled task that would
+    /// have been first.
     pub fn next_expiration(&mut self) -> Option<u64> {
         if !self.expired.is_empty() {
             return Some(self.now);

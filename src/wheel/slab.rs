@@ -1,8 +1,8 @@
 //! The slab: values at places that never move, identified by keys that never alias.
 //!
-//! Values are stored in chunks of `N` places, so growing copies no value, and an empty chunk gives
-//! its memory back. A [`Key`] is a place and the generation of that place, which is incremented
-//! when the value is removed. A chunk is in one of these states:
+//! Values are stored in chunks of `N` places, so growing copies at most the first chunk, and an
+//! empty chunk gives its memory back. A [`Key`] is a place and the generation of that place, which
+//! is incremented when the value is removed. A chunk is in one of these states:
 //! - *filling*: takes the next values, until it is full, or empty while another one has room.
 //! - full, or nearly so: left alone.
 //! - *open*: at least [`Slab::ROOM`] of its places are vacant.

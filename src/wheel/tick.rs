@@ -1,7 +1,8 @@
 //! The tick: how time is counted and rounded.
 //!
-//! Only here is time rounded: the present down to a tick, a deadline up to one. All sums saturate.
-//! The deadline [`Nanos::NEVER`] does not expire.
+//! A timer's times are rounded here only: the present down to a tick, a deadline up to one. A keyed
+//! queue also rounds its own. All sums saturate. The deadline [`Nanos::NEVER`] does not expire,
+//! except in a [`LocalTimer`](crate::LocalTimer), whose time ends with it.
 
 use core::num::NonZeroU64;
 use core::time::Duration;

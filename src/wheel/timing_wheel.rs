@@ -236,8 +236,8 @@ impl<T> TimingWheel<T> {
         Some(entry.item)
     }
 
-    /// Takes an entry out in another way than by a flush. `ends` returns when the entry has
-    /// expired; `None` if it is cancelled.
+    /// Takes an entry out in another way than by a flush. `ends` returns the present if the entry
+    /// has expired, and `None` if it is cancelled.
     #[inline]
     pub(crate) fn end_at(
         &mut self,
@@ -266,7 +266,9 @@ impl<T> TimingWheel<T> {
             entry.set_deadline(deadline);
             self.counters.rescheduled += 1;
             if deadline > self.last {
-                self.next_filing(index); // Nobody wakes up for it.
+                // No thread wakes up for it. Its reference is stale now, and no sweep follows: the
+                // call that cancels the entry or files it again makes one.
+                self.next_filing(index);
             }
         }
     }
@@ -285,8 +287,8 @@ impl<T> TimingWheel<T> {
         }
         let present = due.present.unwrap_or_else(now);
         // An entry that never comes loses its reference, so that nobody wakes up for it.
-        let is_last = due.deadline > self.last.max(present);
-        if is_last || before > self.length.start_of(self.tick_of(due, present)) {
+        let never_comes = due.deadline > self.last.max(present);
+        if never_comes || before > self.length.start_of(self.tick_of(due, present)) {
             self.file_again(index, due, present);
         }
     }

@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use tickwheel::purgatory::{Cancel, Pending, Purgatory, WatchError};
 
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn a_handle_is_as_large_as_its_documentation_says() {
+    assert_eq!(size_of::<Pending<u64, Script>>(), 32);
+}
+
 /// The condition becomes true after the first check, and the thread that made it so has looked at
 /// the keys before the operation was watched there.
 #[test]
