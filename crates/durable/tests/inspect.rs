@@ -104,7 +104,8 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
         );
     }
     let file = rusqlite::Connection::open(&crashed).unwrap();
-    file.execute_batch("PRAGMA user_version = 5").unwrap();
+    file.execute_batch("UPDATE tickwheel_version SET version = 5")
+        .unwrap();
     drop(file);
     inspect(target, &[], false, &["tables are of version 5"]);
 }

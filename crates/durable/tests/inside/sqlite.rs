@@ -121,7 +121,9 @@ impl Bench for Bed {
 
     async fn clear(&self) {
         let cleared = self.store.ask(
-            |file, _| Ok(file.execute_batch("DELETE FROM timer; DELETE FROM pause")?),
+            |file, _| {
+                Ok(file.execute_batch("DELETE FROM tickwheel_timer; DELETE FROM tickwheel_pause")?)
+            },
             false,
             |error| error,
         );

@@ -152,11 +152,12 @@ async fn other_versions_and_damaged_files_are_refused() {
     node.backup(&earlier).await.unwrap();
     node.backup(&damaged).await.unwrap();
     let file = rusqlite::Connection::open(&earlier).unwrap();
-    file.pragma_update(None, "user_version", 6).unwrap();
+    file.execute("UPDATE tickwheel_version SET version = 6", [])
+        .unwrap();
     drop(file);
     let refused = open(&earlier).await.unwrap_err();
     assert!(
-        matches!(refused, Error::UnknownSchema { found: 6, known: 8 }),
+        matches!(refused, Error::UnknownSchema { found: 6, known: 1 }),
         "{refused}"
     );
     let mut bytes = fs::read(&damaged).unwrap();

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// How long a node waits for the lock: one that was dropped may be about to close the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The version of the tables. Earlier ones are of another layout, in which no release has written.
-const VERSION: i32 = 8;
+/// The version of the tables, which lies in a table: `user_version` is for the user's own tables.
+const VERSION: i32 = 1;
 
 /// Keeps a file to one node, for as long as it lives.
 pub(super) struct Guard {
@@ -153,10 +153,7 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
     if told != "ok" {
         return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
     }
-    let found = file
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(explain)?;
-    match found {
+    match version(&file).map_err(explain)? {
         0 => make(&mut file).map_err(explain)?,
         VERSION => {}
         found => {
@@ -165,7 +162,7 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
         }
     }
     // Whoever had claims is dead: nobody else has the file.
-    file.execute("UPDATE timer SET until = 0 WHERE claim > 0", [])
+    file.execute("UPDATE tickwheel_timer SET until = 0 WHERE claim > 0", [])
         .map_err(explain)?;
     Ok((file, guard))
 }
@@ -182,10 +179,20 @@ fn prepare(file: &Connection) -> rusqlite::Result<()> {
     file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")
 }
 
+/// Returns the version of the tables; 0 if there are none.
+fn version(file: &Connection) -> rusqlite::Result<i32> {
+    if !file.table_exists(None, "tickwheel_version")? {
+        return Ok(0);
+    }
+    file.query_row("SELECT version FROM tickwheel_version", [], |row| {
+        row.get(0)
+    })
+}
+
 fn make(file: &mut Connection) -> rusqlite::Result<()> {
     let change = file.transaction()?;
     change.execute_batch(include_str!("tables.sql"))?;
-    change.pragma_update(None, "user_version", VERSION)?;
+    change.execute("INSERT INTO tickwheel_version VALUES (?1)", [VERSION])?;
     change.commit()
 }
 

@@ -15,14 +15,12 @@ use crate::entry::Error;
 use crate::store::Place;
 use crate::store::alone::Alone;
 use crate::store::sqlite::rows::Table;
-use crate::store::sqlite::thread::{Job, Shown, State};
+use crate::store::sqlite::thread::{Job, Shown, State, Told};
 use crate::when::StoreTime;
 use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use tokio::sync::Mutex;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A store in a file of SQLite, which one node has at a time.
 ///
@@ -32,18 +30,17 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// that leaps, claims last as long as before, and what has become due is found at once.
 ///
 /// The node keeps the file to itself by a lock on a file beside it, whose name has `-lock` at the
-/// end and which stays there. Read and write the timers' tables only through the node. Do not put
-/// the file on a network disk, where locks are not safe. Once a second the node looks whether the
-/// file is still at its path. If it was deleted or replaced, the store closes:
-/// each call answers [`Error::Unavailable`].
+/// end and which stays there. Read and write the timers' tables, whose names begin with
+/// `tickwheel_`, only through the node. Do not put the file on a network disk, where locks are not
+/// safe. Once a second the node looks whether the file is still at its path. If it was deleted or
+/// replaced, the store closes: each call answers [`Error::Unavailable`].
 #[derive(Debug)]
 pub struct Sqlite {
     /// The file's path.
     space: Arc<str>,
     /// The thread ends when this is dropped, after what it has been asked.
     jobs: mpsc::Sender<Box<dyn Job>>,
-    /// Places that the node does not know of. Locked by the task that waits for them.
-    told: Mutex<UnboundedReceiver<Place>>,
+    told: Arc<Told>,
 }
 
 /// A file that [`Durable::sqlite`] opens.
@@ -92,6 +89,6 @@ impl Alone for Sqlite {
     fn tell(&self, _: Option<Place>) {}
 
     async fn told(&self) -> Option<Place> {
-        self.told.lock().await.recv().await
+        Some(self.told.first().await)
     }
 }

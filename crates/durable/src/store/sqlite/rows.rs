@@ -47,7 +47,8 @@ macro_rules! rows {
     ($which:literal) => {
         concat!(
             "SELECT dead, due, id, name, claim, until, attempts, crashes, cancelled, tag, planned, \
-            expires, waits_until, held_from, next, next_id, former, payload, reason FROM timer ",
+            expires, waits_until, held_from, next, next_id, former, payload, reason \
+            FROM tickwheel_timer ",
             $which
         )
     };
@@ -57,28 +58,29 @@ macro_rules! rows {
 // what it was told of the table.
 const FREE: &str =
     rows!("WHERE dead = 0 AND (due, id) >= (?1, ?2) AND claim <= 0 ORDER BY due, id");
-const CLAIMED: &str = rows!("INDEXED BY timer_until WHERE claim > 0");
+const CLAIMED: &str = rows!("INDEXED BY tickwheel_timer_until WHERE claim > 0");
 const DEAD: &str = rows!("WHERE dead = 1 AND (due, id) >= (?1, ?2) ORDER BY due, id");
 const TAGGED: &str =
-    rows!("INDEXED BY timer_tag WHERE tag = ?1 AND NOT dead AND name > ?2 ORDER BY name");
-const HELD: &str =
-    rows!("INDEXED BY timer_held WHERE held_from IS NOT NULL AND name > ?1 ORDER BY name");
+    rows!("INDEXED BY tickwheel_timer_tag WHERE tag = ?1 AND NOT dead AND name > ?2 ORDER BY name");
+const HELD: &str = rows!(
+    "INDEXED BY tickwheel_timer_held WHERE held_from IS NOT NULL AND name > ?1 ORDER BY name"
+);
 /// Of dead timers: their names begin with `d`, and no others do.
 const NAMED: &str =
-    rows!("INDEXED BY timer_name WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
-const ONE: &str = rows!("INDEXED BY timer_name WHERE name = ?1");
-const FEWEST: &str = "SELECT min(crashes) FROM timer INDEXED BY timer_until
+    rows!("INDEXED BY tickwheel_timer_name WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
+const ONE: &str = rows!("INDEXED BY tickwheel_timer_name WHERE name = ?1");
+const FEWEST: &str = "SELECT min(crashes) FROM tickwheel_timer INDEXED BY tickwheel_timer_until
     WHERE claim > 0 AND until <= ?1 AND crashes <= ?2";
-const LAPSED: &str = "SELECT name FROM timer INDEXED BY timer_until
+const LAPSED: &str = "SELECT name FROM tickwheel_timer INDEXED BY tickwheel_timer_until
     WHERE claim > 0 AND until <= ?1 AND crashes = ?2 ORDER BY claim, name LIMIT ?3";
 pub(super) const PAUSED: &str =
-    "SELECT max(until) FROM pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
+    "SELECT max(until) FROM tickwheel_pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
 /// Inserts a whole row.
 macro_rules! insert {
     ($otherwise:literal) => {
         concat!(
-            "INSERT INTO timer VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, \
-            ?14, ?15, ?16, ?17, ?18, ?19) ON CONFLICT (name) ",
+            "INSERT INTO tickwheel_timer VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, \
+            ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) ON CONFLICT (name) ",
             $otherwise
         )
     };
@@ -91,7 +93,7 @@ const PUT: &str = insert!(
         waits_until = ?13, held_from = ?14, next = ?15, next_id = ?16, former = ?17, payload = ?18,
         reason = ?19"
 );
-const CLAIM: &str = "UPDATE timer INDEXED BY sqlite_autoindex_timer_1
+const CLAIM: &str = "UPDATE tickwheel_timer INDEXED BY sqlite_autoindex_tickwheel_timer_1
     SET claim = ?5, until = ?6, attempts = ?7, crashes = ?8, cancelled = ?9, waits_until = NULL
     WHERE dead = ?1 AND due = ?2 AND id = ?3 AND name = ?4";
 
@@ -302,13 +304,13 @@ impl Rows for Table<'_> {
                 ],
             ),
             Some(row) => self.write(PUT, name, &row),
-            None => self.execute("DELETE FROM timer WHERE name = ?1", [name]),
+            None => self.execute("DELETE FROM tickwheel_timer WHERE name = ?1", [name]),
         };
         put.map(drop).map_err(Error::unavailable)
     }
 
     fn end(&mut self, name: &Name, token: i64) -> Result<bool, Error> {
-        let end = "DELETE FROM timer WHERE name = ?1 AND claim = ?2 AND next IS NULL";
+        let end = "DELETE FROM tickwheel_timer WHERE name = ?1 AND claim = ?2 AND next IS NULL";
         let ended = self
             .execute(end, params![name, token])
             .map_err(Error::unavailable)?;
@@ -349,10 +351,13 @@ impl Rows for Table<'_> {
     ) -> Result<(), Error> {
         // Those that are over go as well.
         let set = || -> rusqlite::Result<()> {
-            let former = "DELETE FROM pause WHERE tag IS ?1 OR until <= ?2";
+            let former = "DELETE FROM tickwheel_pause WHERE tag IS ?1 OR until <= ?2";
             self.execute(former, params![tag, now])?;
             if let Some(until) = until {
-                self.execute("INSERT INTO pause VALUES (?1, ?2)", params![tag, until])?;
+                self.execute(
+                    "INSERT INTO tickwheel_pause VALUES (?1, ?2)",
+                    params![tag, until],
+                )?;
             }
             Ok(())
         };
@@ -361,7 +366,7 @@ impl Rows for Table<'_> {
 
     fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
         let all = || {
-            let pauses = "SELECT tag, until FROM pause WHERE until > ?1";
+            let pauses = "SELECT tag, until FROM tickwheel_pause WHERE until > ?1";
             let mut pauses = self.file.prepare_cached(pauses)?;
             let pauses = pauses.query_map([now], |row| {
                 Ok(Paused {
@@ -385,12 +390,12 @@ impl Rows for Table<'_> {
 #[cfg(test)]
 pub(super) const SCANS: [(&str, &str); 9] = [
     (FREE, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
-    (CLAIMED, "timer_until"),
+    (CLAIMED, "tickwheel_timer_until"),
     (DEAD, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
-    (TAGGED, "timer_tag (tag=? AND name>?)"),
-    (HELD, "timer_held (name>?)"),
-    (NAMED, "timer_name (name>? AND name<?)"),
-    (ONE, "timer_name (name=?)"),
-    (FEWEST, "timer_until (until<?)"),
+    (TAGGED, "tickwheel_timer_tag (tag=? AND name>?)"),
+    (HELD, "tickwheel_timer_held (name>?)"),
+    (NAMED, "tickwheel_timer_name (name>? AND name<?)"),
+    (ONE, "tickwheel_timer_name (name=?)"),
+    (FEWEST, "tickwheel_timer_until (until<?)"),
     (CLAIM, "PRIMARY KEY (dead=? AND due=? AND id=? AND name=?)"),
 ];

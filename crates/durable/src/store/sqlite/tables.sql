@@ -6,7 +6,7 @@
 -- timer's `due` and `id`, and `tag` to `waits_until` and `payload` are the waiting timer's too;
 -- without a `next` that timer was cancelled. `held_from`: when the timer was due before a pause put
 -- it off. The long columns are last: a row is read up to what is asked for.
-CREATE TABLE timer (
+CREATE TABLE tickwheel_timer (
     dead INTEGER NOT NULL,
     due INTEGER NOT NULL,
     id INTEGER NOT NULL,
@@ -28,10 +28,12 @@ CREATE TABLE timer (
     reason TEXT,
     PRIMARY KEY (dead, due, id, name)
 ) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX timer_name ON timer (name);
-CREATE INDEX timer_until ON timer (until) WHERE claim > 0;
-CREATE INDEX timer_tag ON timer (tag, name) WHERE tag IS NOT NULL AND NOT dead;
-CREATE INDEX timer_held ON timer (name) WHERE held_from IS NOT NULL;
+CREATE UNIQUE INDEX tickwheel_timer_name ON tickwheel_timer (name);
+CREATE INDEX tickwheel_timer_until ON tickwheel_timer (until) WHERE claim > 0;
+CREATE INDEX tickwheel_timer_tag ON tickwheel_timer (tag, name) WHERE tag IS NOT NULL AND NOT dead;
+CREATE INDEX tickwheel_timer_held ON tickwheel_timer (name) WHERE held_from IS NOT NULL;
 -- A pause without a tag is one of all timers.
-CREATE TABLE pause (tag TEXT, until INTEGER NOT NULL) STRICT;
-CREATE INDEX pause_tag ON pause (tag);
+CREATE TABLE tickwheel_pause (tag TEXT, until INTEGER NOT NULL) STRICT;
+CREATE INDEX tickwheel_pause_tag ON tickwheel_pause (tag);
+-- Has one row.
+CREATE TABLE tickwheel_version (version INTEGER NOT NULL) STRICT;

@@ -2,8 +2,10 @@
 
 use crate::entry::Error;
 use crate::store::Place;
+use crate::store::rows::earlier;
 use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::file::{self, Guard};
+use crate::sync::{self, lock};
 use crate::when::StoreTime;
 use rusqlite::{Connection, ErrorCode};
 use std::path::PathBuf;
@@ -11,8 +13,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 /// How many jobs one transaction holds: the first of them waits for the last.
 const GROUP: usize = 64;
@@ -43,13 +44,41 @@ impl Shown {
 /// Reads the clocks: a test has its own.
 pub(super) type Clocks = Box<dyn Fn() -> Shown + Send>;
 
+/// The first of the places that the node may not know of. A node that runs no timer never asks: a
+/// queue of them would grow for ever.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// Locked for a look.
+    first: sync::Mutex<Option<Place>>,
+    stirred: Notify,
+}
+
+impl Told {
+    fn tell(&self, place: Place) {
+        let mut first = lock(&self.first);
+        *first = earlier(*first, Some(place));
+        drop(first);
+        self.stirred.notify_one();
+    }
+
+    /// Waits for a place.
+    pub(super) async fn first(&self) -> Place {
+        loop {
+            if let Some(place) = lock(&self.first).take() {
+                return place;
+            }
+            self.stirred.notified().await;
+        }
+    }
+}
+
 /// What the thread knows besides the file.
 pub(super) struct State {
     pub(super) space: Arc<str>,
     clocks: Clocks,
     /// What the clocks showed before this transaction. Within it time goes on with the steady one.
     shown: Shown,
-    told: UnboundedSender<Place>,
+    told: Arc<Told>,
 }
 
 impl State {
@@ -62,8 +91,7 @@ impl State {
 
     /// Tells the node of a place that it may not know of.
     pub(super) fn tell(&self, place: Place) {
-        // Nobody listens any more: the node is dropped.
-        let _ = self.told.send(place);
+        self.told.tell(place);
     }
 
     /// Looks at the clocks, outside of transactions. After a leap the node claims from the first
@@ -73,7 +101,7 @@ impl State {
         let leapt = shown.wall.as_micros() - self.now().as_micros();
         if leapt.unsigned_abs() > LEAP {
             // Those of dead nodes have run out all the same: their ends are 1970.
-            let moved = "UPDATE timer SET until = max(until + ?1, 0) WHERE claim > 0";
+            let moved = "UPDATE tickwheel_timer SET until = max(until + ?1, 0) WHERE claim > 0";
             if let Err(error) = file.execute(moved, [leapt]) {
                 // Time goes on as before, up to the next look.
                 tracing::warn!(%error, "the store's clock has leapt, and claims were not moved");
@@ -139,7 +167,8 @@ type Jobs = mpsc::Receiver<Box<dyn Job>>;
 /// Opens a file on a thread of its own.
 pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error> {
     let (jobs, queue) = mpsc::channel();
-    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let told = Arc::new(Told::default());
+    let tells = Arc::clone(&told);
     let (opened, is_open) = oneshot::channel();
     let run = move || {
         let found = file::find(&path).map_err(Error::unavailable);
@@ -156,7 +185,7 @@ pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error
             space: Arc::clone(&space),
             shown: clocks(),
             clocks,
-            told: tell,
+            told: tells,
         };
         let _ = opened.send(Ok(space));
         work(file, guard, state, &queue);
@@ -166,11 +195,7 @@ pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error
     let space = is_open
         .await
         .unwrap_or_else(|_| Err(Error::unavailable("the thread ended")))?;
-    Ok(Sqlite {
-        space,
-        jobs,
-        told: Mutex::new(told),
-    })
+    Ok(Sqlite { space, jobs, told })
 }
 
 impl Sqlite {
