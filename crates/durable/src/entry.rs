@@ -73,8 +73,8 @@ impl Entry {
     }
 
     /// Keeps the key's present timer, also while a handler has it. The answer is then
-    /// [`Scheduled::Kept`]. A timer that was cancelled while a handler had it is not kept: the
-    /// answer is [`Scheduled::Replaced`].
+    /// [`Scheduled::Kept`]. A timer that was cancelled while a handler had it, or that has
+    /// [expired](Self::expires_after), is not kept: the answer is [`Scheduled::Replaced`].
     pub fn keep_existing(mut self) -> Self {
         self.keep = true;
         self
@@ -106,7 +106,7 @@ impl Entry {
     /// [`touch`](crate::Durable::touch) and [`Outcome::Again`] do.
     ///
     /// The end takes no place among those in flight, and is counted in
-    /// [`Stats::expired`](crate::Stats::expired).
+    /// [`Stats::expired`](crate::Stats::expired). A series ends with a run that expires.
     pub fn expires_after(mut self, delay: Duration) -> Self {
         self.expires_after = Some(delay);
         self
@@ -339,7 +339,8 @@ impl Search {
         self
     }
 
-    /// Leaves out timers without a key, and those whose keys have another prefix.
+    /// Leaves out timers without a key, and those whose keys have another prefix. On PostgreSQL the
+    /// database's encoding must be UTF-8 for that.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());

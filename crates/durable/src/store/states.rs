@@ -123,8 +123,8 @@ impl Row {
     pub(super) fn schedule(&mut self, new: &NewTimer, now: StoreTime) -> Scheduled {
         match self {
             Row::Free { timer, .. } => {
-                // A marked one ends with its run: there is nothing to keep.
-                if new.keep && !timer.marked {
+                // A marked one ends with its run, an expired one unrun: there is nothing to keep.
+                if new.keep && !timer.marked && !timer.has_expired(now) {
                     return Scheduled::Kept;
                 }
                 *timer = Timer::new(new, timer.waits_until, now);
@@ -132,7 +132,7 @@ impl Row {
             Row::Claimed { timer, then, .. } => {
                 let (stays, waits) = match then {
                     Then::Outcome => (!timer.marked, None),
-                    Then::Next(next) => (true, next.waits_until),
+                    Then::Next(next) => (!next.has_expired(now), next.waits_until),
                     Then::Nothing => (false, None),
                 };
                 if new.keep && stays {

@@ -57,6 +57,10 @@ async fn an_effect_and_its_acknowledgement_are_one() {
     assert_eq!(again.code().unwrap().code(), "TW001");
     let nothing = "SELECT tickwheel.ack('default', 'kx', NULL)";
     assert!(client.execute(nothing, &[]).await.is_err());
+    // The last token of a timer that nobody has.
+    let nobody = "SELECT tickwheel.ack('default', 'kb', -$1::bigint)";
+    let refused = client.execute(nobody, &[&due.token]).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "TW001");
 }
 
 /// As after a leap of the store's clock: a handler whose claim another node has taken learns it

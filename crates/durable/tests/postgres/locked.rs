@@ -227,3 +227,28 @@ async fn the_end_of_a_pause_lets_go_what_is_just_put_off() {
     ends(resume).await.unwrap().unwrap();
     assert_eq!(next_key(&mut fired).await, "a");
 }
+
+/// Its key has a timer again, which a transaction has moved.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_timer_keeps_no_dead_one_from_coming_back() {
+    let timer = Timer::builder().start().unwrap();
+    let handler = |due: Due| async move {
+        match due.payload == b"dies" {
+            true => Outcome::Dead("as it is meant to".to_owned()),
+            false => Outcome::Done,
+        }
+    };
+    let node = Durable::postgres(SERVER.config()).namespace(name());
+    let node = node.start(&timer, handler).await.unwrap();
+    let dies = |number: u32| Entry::keyed(number.to_string(), Duration::ZERO, "dies");
+    node.schedule_many((0..20).map(dies).collect())
+        .await
+        .unwrap();
+    until(async || node.stats().dead == 20).await;
+    node.schedule(Entry::keyed("7", HOUR, "x")).await.unwrap();
+    let mut client = client().await;
+    let own = client.transaction().await.unwrap();
+    node.touch_in(&own, "7", HOUR).await.unwrap();
+    assert_eq!(ends(node.requeue_all(None)).await.unwrap(), 19);
+    own.rollback().await.unwrap();
+}

@@ -221,3 +221,19 @@ async fn a_database_may_have_few_characters_and_publish_all_tables() {
     node.resume(Some("a")).await.unwrap();
     node.drain().await;
 }
+
+/// A node reads UTF-8: one such key would stop all of its claims.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_takes_no_key_that_a_node_cannot_read() {
+    let western = "ENCODING 'WIN1252' LOCALE 'C' TEMPLATE template0";
+    let config = database("western", western).await;
+    let client = connect(&config).await.unwrap();
+    let (node, mut fired) = start(builder(config, "some")).await;
+    let bad = "SELECT tickwheel.schedule('some', convert_from('\\x6181', 'WIN1252'), now(), 'x')";
+    let refused = client.execute(bad, &[]).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "22P05");
+    let good = "SELECT tickwheel.schedule('some', convert_from('\\x61e9', 'WIN1252'), now(), 'x')";
+    client.execute(good, &[]).await.unwrap();
+    assert_eq!(next_key(&mut fired).await, "a\u{e9}");
+    node.drain().await;
+}

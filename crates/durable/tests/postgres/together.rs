@@ -10,6 +10,24 @@ use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Cancelled, Durable, Entry, Search};
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_reaches_the_nodes_of_its_schema() {
+    let namespace = name();
+    let mut config = SERVER.config();
+    config.application_name("hears");
+    let node = builder(config, &namespace).schema("told");
+    let (_node, mut fired) = start(node).await;
+    let node = builder(SERVER.config(), &namespace).schema("told");
+    let (other, _) = start(node.max_in_flight(0)).await;
+    let client = client().await;
+    let listens = "pg_stat_activity WHERE application_name = 'hears' AND query ~ 'LISTEN'";
+    until(async || count(&client, listens).await == 1).await;
+    let schedule_here = async |key: String| {
+        schedule(&other, &key, Duration::ZERO).await;
+    };
+    is_told(&mut fired, schedule_here).await;
+}
+
 /// Starts a node that runs nothing.
 async fn idle(namespace: &str) -> Durable<Postgres> {
     let node = builder(SERVER.config(), namespace).max_in_flight(0);

@@ -235,7 +235,7 @@ BEGIN
             FROM c CROSS JOIN unnest(names, tokens, kinds) WITH ORDINALITY
                 AS i(name, token, kind, n)
             LEFT JOIN LATERAL (
-                SELECT t.ctid, t.claim = i.token AS is_own,
+                SELECT t.ctid, t.claim = i.token AND t.claim > 0 AS is_own,
                     t.next IS NULL AND (t.next_id IS NOT NULL OR i.kind = 0
                         OR t.cancelled AND i.kind NOT IN (4, 5)) AS ends
                 FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
@@ -450,6 +450,8 @@ BEGIN
                 expires = excluded.expires, held_from = NULL
             WHERE excluded.id <> ALL (kept)
                 OR CASE WHEN t.next_id IS NULL THEN t.cancelled ELSE t.next IS NULL END
+                OR (t.claim <= 0 OR t.next IS NOT NULL)
+                    AND now > coalesce(t.planned, t.next, t.due) + t.expires
             RETURNING coalesce(t.next_id, t.id) AS id, CASE WHEN t.claim <= 0 THEN t.due END AS due,
                 t.xmax <> 0 AS replaced),
         told AS (SELECT tickwheel.tell(namespace, f.due, f.id) FROM (
@@ -551,14 +553,16 @@ BEGIN
 END $$;
 
 -- A session keeps the plans of functions, also those that were made while the table was empty: each
--- statement looks rows up, one at a time, by the one index that fits, or by where they lie.
+-- statement looks rows up, one at a time, by the one index that fits, or by where they lie. The
+-- functions are named: the schema may have others.
 DO $$
 DECLARE
     one regprocedure;
 BEGIN
     FOR one IN SELECT p.oid FROM pg_proc p JOIN pg_class c ON c.relnamespace = p.pronamespace
-        WHERE c.oid = 'tickwheel.timer'::regclass AND p.prolang = (
-            SELECT oid FROM pg_language WHERE lanname = 'plpgsql') LOOP
+        WHERE c.oid = 'tickwheel.timer'::regclass AND p.proname IN ('claim_batch', 'wait_for',
+            'missing', 'renew_batch', 'ack_batch', 'cancel_batch', 'touch_batch', 'schedule_batch',
+            'take_over_batch', 'look') LOOP
         EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan
             SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
             SET enable_mergejoin = off SET enable_sort = off SET jit = off', one);

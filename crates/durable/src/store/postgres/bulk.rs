@@ -1,7 +1,7 @@
 //! The statements that change many timers, and pauses.
 
 use crate::entry::{Error, Paused};
-use crate::store::postgres::link::{Ask, Param, is_locked, one, place, time};
+use crate::store::postgres::link::{Ask, Param, is_locked, is_too_long, one, place, time};
 use crate::store::postgres::timers::LOCKED;
 use crate::store::{Bulk, Name, Step};
 use crate::when::{Moment, StoreTime, micros};
@@ -46,12 +46,14 @@ const RELEASE: &str = "changed AS (
         FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
         WHERE t.space = $1 AND t.name = o.name RETURNING t.due, t.id)";
 /// Of several dead timers of one key the first one comes back; a key that has a timer keeps that.
+/// Those are left out first: an `ON CONFLICT` would wait for who has that timer locked.
 const REQUEUE: &str = "made AS (
         INSERT INTO tickwheel.timer AS t (space, name, due, id, claim, payload, tag, expires)
         SELECT $1, d.former, c.now, d.id, d.claim, d.payload, d.tag, d.expires
         FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
         JOIN tickwheel.timer d ON d.space = $1 AND d.name = o.name
-        WHERE set_config('lock_timeout', $8, true) IS NOT NULL
+        WHERE set_config('lock_timeout', $8, true) IS NOT NULL AND (
+            SELECT true FROM tickwheel.timer f WHERE f.space = $1 AND f.name = d.former) IS NULL
         ORDER BY d.name ON CONFLICT (space, name) DO NOTHING RETURNING t.due, t.id),
     changed AS (
         DELETE FROM tickwheel.timer t USING (
@@ -133,8 +135,8 @@ pub(super) async fn step(
         &LOCKED,
     ];
     let rows = match at.ask(&sql, &params).await {
-        // Somebody inserts one of the keys.
-        Err(error) if is_locked(&error) && limit > 1 => {
+        // Somebody inserts one of the keys, or the payloads are too long for one statement.
+        Err(error) if (is_locked(&error) || is_too_long(&error)) && limit > 1 => {
             let after = (!after.is_empty()).then_some(Name(after));
             return Box::pin(step(at, space, bulk, after, limit / 2)).await;
         }

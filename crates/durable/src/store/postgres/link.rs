@@ -317,11 +317,21 @@ impl Link {
 
 /// Returns whether a statement did nothing because it would have waited for a lock.
 pub(super) fn is_locked(error: &Error) -> bool {
+    code(error) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Returns whether a statement did nothing because it would have taken longer than [`STATEMENT`].
+pub(super) fn is_too_long(error: &Error) -> bool {
+    code(error) == Some(&SqlState::QUERY_CANCELED)
+}
+
+/// Returns the server's code of an error after which nothing was done.
+fn code(error: &Error) -> Option<&SqlState> {
     let Error::Unavailable(cause) = error else {
-        return false;
+        return None;
     };
     let cause = cause.downcast_ref::<tokio_postgres::Error>();
-    cause.and_then(|cause| cause.code()) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+    cause.and_then(tokio_postgres::Error::code)
 }
 
 /// Returns whether the server aborted a statement in favour of another one: it may be repeated.

@@ -177,7 +177,7 @@ impl Postgres {
 /// Where nodes are told of timers that are due soon, of all namespaces and schemas.
 const CHANNEL: &str = "tickwheel";
 
-/// Reads a notice: the due time, the id, and the namespace, which may have spaces.
+/// Reads a notice: the due time, the id, and the namespace with its schema, which may have spaces.
 fn told(notice: &str, space: &str) -> Option<Place> {
     let mut parts = notice.splitn(3, ' ');
     let due = parts.next()?.parse().ok()?;
@@ -247,9 +247,10 @@ impl Operations for Postgres {
             let told = |error: &Error| tracing::debug!(%error, "no notices are heard");
             *listener = listening.inspect_err(told).ok();
         }
+        let space = self.connector.schema.of("tickwheel.") + self.space.as_str();
         let notices = &mut listener.as_mut()?.notices;
         while let Some(notice) = notices.recv().await {
-            let place = told(&notice, &self.space);
+            let place = told(&notice, &space);
             if place.is_some() {
                 return place;
             }
@@ -339,7 +340,8 @@ async fn version(on: On<'_>) -> Result<Option<i32>, Error> {
         return Ok(None);
     }
     let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
-    let found = one(&rows)?.get(0);
+    // A function of that name may be another's.
+    let found = one(&rows)?.try_get(0).map_err(Error::unavailable)?;
     steps(found)?;
     Ok(Some(found))
 }

@@ -64,10 +64,10 @@ CREATE TABLE tickwheel.pause (
 
 -- What follows is for transactions of whoever speaks SQL.
 
--- Wakes the nodes, unless the session has switched that off or their queue fills up.
+-- Wakes the nodes of this schema, unless the session has switched that off or their queue fills up.
 CREATE FUNCTION tickwheel.tell(namespace text, due bigint, id bigint) RETURNS void
 LANGUAGE sql AS $$
-    SELECT pg_notify('tickwheel', due || ' ' || id || ' ' || namespace)
+    SELECT pg_notify('tickwheel', due || ' ' || id || ' tickwheel.' || namespace)
     WHERE due < tickwheel.clock() + 1500000 AND pg_notification_queue_usage() < 0.5
     AND current_setting('tickwheel_notices.enabled', true) IS DISTINCT FROM 'off'
 $$;
@@ -106,6 +106,8 @@ BEGIN
     IF namespace IS NULL THEN
         RAISE EXCEPTION 'a namespace is null';
     END IF;
+    -- Nodes read UTF-8: what a database of another encoding lacks there would stop each claim.
+    PERFORM convert_to(concat(namespace, key, tag), 'UTF8');
     IF octet_length(payload) > 1048576 OR octet_length(tag) > 512 OR octet_length(key) > 512
         OR octet_length(namespace) > 512 THEN
         RAISE EXCEPTION 'a payload is over 1 MiB, or a namespace, key or tag over 512 bytes';

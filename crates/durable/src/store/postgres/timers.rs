@@ -113,6 +113,8 @@ pub(super) async fn schedule(
                 parts.extend([rest, one]);
             }
             Err(error) if all.answers.iter().all(Option::is_none) => return Err(error),
+            // As if they were locked: each is asked for alone then, and the one at fault is told.
+            Err(Error::Refused(_)) => all.answers.extend(part.iter().map(|_| None)),
             // What was written of the batch before stays.
             Err(error) => return Err(Error::uncertain(error)),
         }

@@ -128,7 +128,7 @@ impl Ledger {
         let name = &new.name;
         let running = self.of(name, Stage::Runs);
         let stays = match (self.of(name, Stage::Waits), running) {
-            (Some(waiting), _) => !waiting.last_run,
+            (Some(waiting), _) => !waiting.last_run && !waiting.has_expired(now),
             (None, Some(running)) => !running.last_run && !running.replaced,
             (None, None) => false,
         };

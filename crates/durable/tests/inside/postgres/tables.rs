@@ -3,7 +3,7 @@
 use super::open;
 use super::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
-use crate::entry::Error;
+use crate::entry::{Error, Scheduled};
 use crate::store::conformance::{everything, timer};
 use crate::store::postgres::{VERSION, migration};
 use crate::store::{Name, NewTimer, Operations, Renewal, Want};
@@ -153,4 +153,25 @@ async fn tables_are_made_once_in_the_schema_that_is_named() {
             known: VERSION
         }
     ));
+}
+
+/// A row that is refused, and one that another transaction inserts, are asked for alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_shares_a_batch_with_a_locked_key_and_a_refused_one_is_answered() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let store = open(&server, "node").await;
+    let mut client = connect(&server.config()).await.unwrap();
+    let check = "ALTER TABLE tickwheel.timer ADD CHECK (name <> 'kc')";
+    client.batch_execute(check).await.unwrap();
+    let change = client.transaction().await.unwrap();
+    let inserts = "SELECT tickwheel.schedule('default', 'b', now(), 'x')";
+    change.execute(inserts, &[]).await.unwrap();
+    let timers = ["a", "b", "c"].map(|key| timer(&Name::of_key(key), 7, LATER));
+    let timers = timers
+        .into_iter()
+        .zip(1..)
+        .map(|(timer, id)| NewTimer { id, ..timer });
+    let changed = store.schedule(timers.collect(), false).await.unwrap();
+    assert_eq!(changed.answers, [Some(Scheduled::New), None, None]);
+    change.rollback().await.unwrap();
 }
