@@ -18,6 +18,7 @@ use crate::when::{Moment, When};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::Timer;
@@ -309,7 +310,7 @@ impl<S: Store> Durable<S> {
     /// or prefix instead.
     ///
     /// # Errors
-    /// [`Error::Unavailable`].
+    /// [`Error::Unavailable`]; [`Error::Refused`] on PostgreSQL of a zero byte in the search.
     pub async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
         self.store().list(search).await
     }
@@ -319,21 +320,23 @@ impl<S: Store> Durable<S> {
     /// instead, those that are not dead included.
     ///
     /// # Errors
-    /// [`Error::Unavailable`].
+    /// [`Error::Unavailable`]; [`Error::Refused`] on PostgreSQL of a zero byte in the search.
     pub async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
         self.store().dead(search).await
     }
 
     /// Stops claims, and waits: for running handlers without limit, then for their
     /// acknowledgements a lease at most. What is not acknowledged by then runs again elsewhere.
-    /// Other nodes run the other timers.
+    /// Other nodes run the other timers. Do not wait for a drain in a handler, for which the drain
+    /// waits.
     ///
-    /// Later calls that change timers fail with [`Error::Closed`]. Lists and lookups still work,
-    /// and so do calls in your own transactions on PostgreSQL.
+    /// Once the handlers have ended, calls that change timers fail with [`Error::Closed`]. Lists
+    /// and lookups still work, and so do calls in your own transactions on PostgreSQL.
     pub async fn drain(&self) {
         let node = &self.inner.node;
         node.leaving.send_replace(true);
         while self.inner.claimers.lock().await.join_next().await.is_some() {}
+        node.drained.store(true, Relaxed);
         // A place is free again once its timer is acknowledged.
         let all = node.room.acquire_many(node.options.max_in_flight);
         // What is not acknowledged by then runs again, as after a crash.
@@ -368,7 +371,8 @@ impl<S: Store> Durable<S> {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        match *self.inner.node.leaving.borrow() {
+        let node = &self.inner.node;
+        match node.drained.load(Relaxed) || node.timer.is_shutdown() {
             true => Err(Error::Closed),
             false => Ok(()),
         }
@@ -382,9 +386,7 @@ impl Call for NewTimer {
         node: &Node<S>,
         timers: Vec<Self>,
     ) -> Result<Vec<Option<Scheduled>>, Error> {
-        // Other nodes are told only if this one has no room: commits that notify wait for each
-        // other in the whole server.
-        let tell = node.room.available_permits() < timers.len();
+        let tell = node.tells(timers.len());
         let changed = node.store.schedule(timers, tell).await?;
         let written = changed.answers.iter().flatten();
         let written = written.filter(|answer| **answer != Scheduled::Kept).count();
@@ -416,8 +418,7 @@ impl Call for (Name, Moment) {
         node: &Node<S>,
         moves: Vec<Self>,
     ) -> Result<Vec<Option<Touched>>, Error> {
-        // As for a schedule.
-        let tell = node.room.available_permits() < moves.len();
+        let tell = node.tells(moves.len());
         let changed = node.store.touch(moves, tell).await?;
         node.note(changed.now, changed.first);
         Ok(changed.answers)

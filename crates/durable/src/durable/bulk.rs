@@ -20,8 +20,9 @@ impl<S: Store> Durable<S> {
 
     /// Moves all timers of a tag that no handler has to one moment, 1,000 in a step, and returns
     /// how many. [`When::Spread`] draws one moment for all of them. A timer that is scheduled
-    /// meanwhile may be moved. A timer that fires meanwhile and is due again is moved twice only
-    /// if the call starts over, for timers that a transaction had locked.
+    /// meanwhile may be moved. The call starts over for timers that a transaction had locked: then
+    /// a timer that has fired and is due again is moved twice, and one that has ended meanwhile is
+    /// not counted.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
@@ -63,7 +64,8 @@ impl<S: Store> Durable<S> {
     /// Holds all timers of the namespace, or all of a tag, until a time, on each node, also after a
     /// restart. A timer that is due before that time is due at the end of the pause instead. A
     /// timer that a handler has goes on; if its node dies, it runs again in spite of the pause. A
-    /// pause replaces an earlier one of all timers, or of the same tag. A timer that several
+    /// claim that is under way as the pause begins may still give its timers to handlers. A pause
+    /// replaces an earlier one of all timers, or of the same tag. A timer that several
     /// pauses hold waits for the last of them.
     ///
     /// Each held timer costs a write when it is due, or soon after where many are due at once, and

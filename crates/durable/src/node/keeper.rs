@@ -38,6 +38,9 @@ struct Claim {
     token: i64,
     term: Duration,
     lease: Arc<Lease>,
+    /// Whether it took the place of a claim that had run out. Otherwise that one's handler has
+    /// acknowledged its timer in a transaction, and goes on.
+    follows_lapsed: bool,
 }
 
 impl Held {
@@ -58,16 +61,19 @@ impl Held {
             timer: self.timer.clone(),
             until: Mutex::new(asked + term),
         });
+        let mut claims = lock(&self.claims);
+        let former = claims.get(&row.name);
         let claim = Claim {
             token: row.token,
             term,
             lease: Arc::clone(&lease),
+            follows_lapsed: former.is_some_and(|former| former.lease.has_ended()),
         };
-        let former = lock(&self.claims).insert(row.name.clone(), claim);
         if let Some(former) = former {
-            // The store says that it has run out.
+            // The store says that it is over.
             *lock(&former.lease.until) = asked;
         }
+        claims.insert(row.name.clone(), claim);
         lease
     }
 
@@ -80,9 +86,9 @@ impl Held {
                 claims.remove(name);
                 ended
             }
-            // A later claim of this node shows that this one had run out. Without one, a renewal
-            // has removed this claim, and counted it if it was lost.
-            later => later.is_some(),
+            Some(later) => later.follows_lapsed,
+            // A renewal has removed this claim, and counted it if it was lost.
+            None => false,
         }
     }
 

@@ -24,7 +24,7 @@ use crate::when::{StoreTime, draw};
 use stats::Stats;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -86,6 +86,9 @@ pub(crate) struct Node<S> {
     /// Told when claims have run out.
     pub(crate) lapsed: Notify,
     pub(crate) leaving: watch::Sender<bool>,
+    /// Whether the handlers have ended for which a drain waits: they may call until then. Relaxed:
+    /// a call at that moment may be refused or not.
+    pub(crate) drained: AtomicBool,
     pub(crate) counters: Mutex<Stats>,
 }
 
@@ -120,6 +123,7 @@ impl<S> Node<S> {
             settled: Mutex::new(now),
             lapsed: Notify::new(),
             leaving: watch::Sender::new(false),
+            drained: AtomicBool::new(false),
             counters: Mutex::default(),
             timer,
             options,
@@ -175,6 +179,13 @@ impl<S> Node<S> {
         if let Ok(more) = Arc::clone(&self.room).try_acquire_many_owned(more as u32) {
             places.merge(more);
         }
+    }
+
+    /// Returns whether other nodes are to be told of so many timers: if this one has no room for
+    /// them, or claims no more. Not always, as commits that notify wait for each other in the whole
+    /// server.
+    pub(crate) fn tells(&self, timers: usize) -> bool {
+        *self.leaving.borrow() || self.room.available_permits() < timers
     }
 
     /// Notes a row that can be claimed, now or later, given the store's clock.

@@ -346,6 +346,50 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
     drop(other);
 }
 
+/// Otherwise it fails, and its attempt counts.
+#[tokio::test]
+async fn a_handler_may_call_its_node_while_a_drain_waits_for_it() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.max_attempts(1)).await;
+    node.schedule(Entry::keyed("slow", Duration::ZERO, "follow"))
+        .await
+        .unwrap();
+    rig.pass(seconds(1)).await;
+    let drained = tokio::spawn({
+        let node = node.clone();
+        async move { node.drain().await }
+    });
+    rig.pass(seconds(6)).await;
+    drained.await.unwrap();
+    assert_eq!((node.stats().done, node.stats().panicked), (1, 0));
+    assert!(node.get("next").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_node_refuses_once_its_timer_was_shut_down() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    rig.timer.shutdown();
+    let refused = node.schedule(Entry::keyed("x", seconds(1), "x")).await;
+    assert!(matches!(refused, Err(Error::Closed)));
+}
+
+/// Nobody would run it, as after an outage of those who claim.
+#[tokio::test]
+async fn a_timer_that_has_expired_is_not_kept() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options.max_in_flight(0)).await;
+    let keep = || {
+        let entry = Entry::keyed("a", seconds(1), "x").keep_existing();
+        node.schedule(entry.expires_after(seconds(1)))
+    };
+    assert_eq!(keep().await.unwrap(), Scheduled::New);
+    rig.pass(seconds(2)).await;
+    assert_eq!(keep().await.unwrap(), Scheduled::Kept);
+    rig.pass(seconds(1)).await;
+    assert_eq!(keep().await.unwrap(), Scheduled::Replaced);
+}
+
 #[tokio::test]
 async fn a_handler_has_its_node_and_does_not_keep_it() {
     let rig = Rig::new().await;

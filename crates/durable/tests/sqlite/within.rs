@@ -1,6 +1,6 @@
 //! Timers inside users' transactions.
 
-use crate::{HOUR, open};
+use crate::{HOUR, open, until};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::sqlite::{Sqlite, Transaction};
@@ -186,4 +186,36 @@ async fn an_acknowledgement_commits_with_its_effect() {
     assert_eq!(count(&node).await, 3);
     node.drain().await;
     assert_eq!(node.get("a").await.unwrap(), None);
+}
+
+/// Its next timer takes the place of its claim, which had not run out.
+#[tokio::test]
+async fn a_handler_that_goes_on_after_its_acknowledgement_has_lost_no_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let handler = |due: Due| async move {
+        let node = due.node::<Sqlite>().unwrap();
+        let is_first = due.payload == b"first";
+        node.transact(move |transaction| {
+            transaction.ack(&due)?;
+            if is_first {
+                transaction.schedule(Entry::keyed("series", Duration::ZERO, "next"))?;
+            }
+            Ok::<_, Error>(())
+        })
+        .await
+        .unwrap();
+        while is_first && node.stats().claimed < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Outcome::Done
+    };
+    let path = folder.path().join("timers");
+    let node = Durable::sqlite(path).start(&timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("series", Duration::ZERO, "first"))
+        .await
+        .unwrap();
+    until(async || node.stats().claimed == 2 && node.stats().in_flight == 0).await;
+    node.drain().await;
+    assert_eq!((node.stats().claims_lost, node.stats().panicked), (0, 0));
 }
