@@ -16,7 +16,8 @@ const S: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(2);
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Each object waits for its time. Its value is the latest time, of which a debounce makes use.
+/// Each object waits for its time. The value is the latest time at which the object is reconciled,
+/// however often it is edited.
 struct Scheduler(KeyedQueue<&'static str, Instant>);
 
 impl Scheduler {
@@ -24,8 +25,14 @@ impl Scheduler {
     fn request(&mut self, object: &'static str, at: Instant) {
         match self.0.entry(object) {
             Entry::Vacant(entry) => entry.insert(at, at),
-            Entry::Occupied(mut entry) if entry.deadline() > Some(at) => entry.reschedule(at),
-            Entry::Occupied(_) => {}
+            Entry::Occupied(mut entry) => {
+                // A later edit must not put the object off beyond this time.
+                let latest = entry.get_mut();
+                *latest = at.min(*latest);
+                if entry.deadline() > Some(at) {
+                    entry.reschedule(at);
+                }
+            }
         }
     }
 
@@ -34,7 +41,9 @@ impl Scheduler {
         match self.0.entry(object) {
             Entry::Vacant(entry) => entry.insert(now + QUIET, now + LIMIT),
             Entry::Occupied(mut entry) => {
-                let latest = *entry.get();
+                // A request may have been for a time later than the limit.
+                let latest = (now + LIMIT).min(*entry.get());
+                *entry.get_mut() = latest;
                 entry.reschedule((now + QUIET).min(latest));
             }
         }

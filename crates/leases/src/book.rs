@@ -27,7 +27,7 @@ pub struct LeaseTerms {
     batch_size: usize,
 }
 
-/// The longest lease, 100 years: what is added to the present then has a name.
+/// The longest lease, 100 years, so that the present plus a lease does not overflow an `Instant`.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 impl LeaseTerms {

@@ -72,8 +72,8 @@ pub struct Lease<K: Hash + Eq + Clone + Send + 'static> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static> Leases<K> {
-    /// Creates an empty set of leases. The executor of [`Timer::closures`] calls `store` to renew
-    /// them.
+    /// Creates an empty set of leases. The executor of [`Timer::closures`] calls `store`: on a
+    /// timer with a task type of its own, the thread that advances the timer.
     pub fn new<U: Send + 'static>(
         timer: &Timer<U>,
         terms: LeaseTerms,
@@ -99,17 +99,19 @@ impl<K: Hash + Eq + Clone + Send + 'static> Leases<K> {
     /// If the key is held already, this starts a new lease: the former one is neither renewed any
     /// more nor reported lost.
     ///
-    /// Hold no lock that [`lost`](LeaseStore::lost) takes: if the timer was shut down, this reports
-    /// all leases lost.
+    /// Hold no lock that [`lost`](LeaseStore::lost) takes: if this fails, it calls `lost` for all
+    /// leases on the calling thread. Takes logarithmic time in the number of leases, under a lock.
     ///
     /// # Errors
     /// [`AddError::Shutdown`] if the timer was shut down, and [`AddError::Full`] if it has no room
-    /// for the first round of renewals. In both cases all leases are lost, and reported so.
+    /// for a round of renewals. In both cases all leases that were held are lost, and reported so.
+    /// The lease of this call is not among them: release its lock in the store.
     pub fn hold_since(&self, key: K, since: Instant) -> Result<Lease<K>, AddError<Task>> {
         self.0.0.hold(key, Some(since))
     }
 
-    /// Returns the number of held leases. A lease that has run out counts until it is lost.
+    /// Returns the number of held leases. A lease that has run out counts until it is lost. Takes
+    /// constant time, under one lock.
     #[must_use]
     pub fn len(&self) -> usize {
         self.stats().held
@@ -135,7 +137,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Lease<K> {
     }
 
     /// Returns whether the lease is held: it has not run out, is not lost, and was not taken again.
-    /// Reads the clock, so a process that has slept learns it here before `lost` is called.
+    /// Reads the clock, so a process that has slept learns it here before `lost` is called. Takes
+    /// constant time, under one lock.
     pub fn is_held(&self) -> bool {
         self.watchdog.is_held(&self.key, self.number)
     }

@@ -16,10 +16,12 @@ use tickwheel::{AddError, Task, Timeout, Timer};
 
 /// The store in which leases are taken: a lock server, a database.
 ///
-/// Its methods are called with no lock held, by the timer's executor. After a shutdown of the timer
-/// the thread that finds this out calls `lost`: the one that runs or drops what the shutdown has
-/// returned, or that calls [`hold`](crate::Leases::hold). When the last clone of
-/// [`Leases`](crate::Leases) has been dropped, at most a call that was on its way may still come.
+/// Its methods are called with no lock held, by the timer's executor. `lost` has two exceptions:
+/// - A [`hold`](crate::Leases::hold) that fails calls `lost` on the caller's thread.
+/// - After a shutdown of the timer, the thread that runs or drops the returned tasks calls `lost`.
+///
+/// When the last clone of [`Leases`](crate::Leases) has been dropped, at most a call that was on
+/// its way may still come.
 ///
 /// A store that takes time should hand the batches to a thread of its own. A panic in a call by
 /// the executor is counted and reported by the timer, as of any task; the renewals that the panic
@@ -76,8 +78,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Drop for Renewal<K> {
     }
 }
 
-/// What the leases, answers and the timer's task refer to. `None` as soon as the last clone of the
-/// leases is dropped: what is kept of them then keeps nothing of the user's.
+/// The state that the leases, the answers and the timer's task share. `None` once the last clone of
+/// the leases is dropped. A `Lease` or a `Renewal` that lives on then keeps no store and no timer.
 pub(crate) struct Watchdog<K>(Mutex<Option<State<K>>>);
 
 struct State<K> {
@@ -242,8 +244,8 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
         store.renew(batch);
     }
 
-    /// Reports losses. A call may panic, or drop the last clone of the leases: then nobody is told
-    /// of the others.
+    /// Reports losses. If a call panics, the others are reported before the panic goes on. If a
+    /// call drops the last clone of the leases, the others are not reported.
     fn report(&self, lost: Vec<K>) {
         let mut panicked = None;
         for key in lost {

@@ -10,9 +10,9 @@ use std::fmt;
 
 type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
-/// The bars of the lateness that have a bound of their own, those of 2^n nanoseconds: from 8 µs to
-/// 69 s. Always all of them: a series that begins with its first timer has no rate before the
-/// second.
+/// The bars of the lateness that get a bucket of their own: their bounds are powers of two, from
+/// 8 µs to 69 s. Empty ones are encoded too: Prometheus computes no rate for a bucket that appears
+/// with its first timer until the second one is counted.
 const BARS: std::ops::Range<u32> = 12..36;
 
 /// Encodes all metrics of what is registered.
@@ -179,8 +179,8 @@ fn histogram(mut encoder: MetricEncoder<'_>, lateness: &LatenessFigures) -> fmt:
     encoder.encode_histogram::<NoLabelSet>(sum_s, lateness.count(), &buckets, None)
 }
 
-/// Encodes the levels. They are distinguished by the time that a slot spans and by the number of
-/// slots: those of keyed timers have fewer slots than the timer's own, and so other ticks.
+/// Encodes the levels, told apart by the time that a slot spans and by the number of slots. Keyed
+/// timers have wheels of 64 slots. If the timer's own have 64 too, a level is the sum of both.
 fn levels(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
     let samples = |value: fn(&LevelFigures) -> usize| {
         timers.iter().flat_map(move |timer| {
@@ -202,7 +202,7 @@ fn levels(encoder: Encoder<'_, '_>, timers: &[TimerFigures]) -> fmt::Result {
         help,
         samples(|level| level.entries),
     )?;
-    let help = "Buckets of a level that the delay queue knows.";
+    let help = "Armed buckets of a level: those that hold entries and wait to be flushed.";
     gauges(
         encoder,
         "tickwheel_timer_level_buckets",
@@ -321,9 +321,11 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
             "Timers that this node claimed, each attempt counted.",
             |node| node.1.claimed,
         ),
-        ("done", "Timers whose handlers succeeded.", |node| {
-            node.1.done
-        }),
+        (
+            "done",
+            "Timers that were done or are due again, without those acknowledged in a transaction.",
+            |node| node.1.done,
+        ),
         (
             "retried",
             "Attempts that failed and are repeated.",
@@ -341,7 +343,7 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
         }),
         (
             "taken_over",
-            "Timers whose claims had run out, on this node or another.",
+            "Timers that this node took over, because their claims had run out.",
             |node| node.1.taken_over,
         ),
         (
@@ -364,7 +366,7 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
         .iter()
         .map(|node| (label(node), node.1.in_flight as usize));
     gauges(encoder, "tickwheel_durable_in_flight", help, in_flight)?;
-    let help = "By how much handlers of durable timers were called after their time.";
+    let help = "By how much durable timers were claimed after their time, without the commit.";
     let lateness = nodes
         .iter()
         .map(|node| (label(node), LatenessFigures::new(&node.1.lateness)));

@@ -240,7 +240,7 @@ impl LatenessFigures {
         bar.map(|(up_to_ns, _)| Duration::from_nanos(*up_to_ns))
     }
 
-    /// Returns what was counted since `former` was read.
+    /// Returns what was counted since `former` was read. A count that went down counts as zero.
     ///
     /// ```
     /// use tickwheel_prometheus::LatenessFigures;

@@ -16,8 +16,9 @@ use tickwheel_leases::Leases;
 ///
 /// Register each with one line, and the metrics with a
 /// [`Registry`](prometheus_client::registry::Registry), as a collector. Every figure is read when
-/// it is asked for: between scrapes this costs nothing. A scrape looks at every shard and every
-/// bucket once, at no timer. It holds a shard's lock while it looks at the shard's buckets.
+/// it is asked for: between scrapes this costs nothing. A scrape locks every shard a few times, and
+/// visits every armed bucket once, but no timer. It holds a shard's lock while it visits the
+/// buckets of that shard.
 ///
 /// Names become the labels `timer`, `purgatory`, `keyed_timer`, `leases` and `durable`. A name
 /// that is taken gets a number: the second timer called `sessions` is shown as `sessions-2`.
@@ -65,7 +66,8 @@ struct Source<F> {
 
 impl Metrics {
     /// Registers a timer, under its own name. The metrics do not keep it alive: when its last clone
-    /// is dropped it is shown no more.
+    /// is dropped it is shown no more. Costs a read of all registered timers, to forget those that
+    /// have gone.
     pub fn timer<T: Send + 'static>(&self, timer: &Timer<T>) {
         let weak: WeakTimer<T> = timer.downgrade();
         // A service that builds timer after timer keeps nothing of the former ones here. They are
@@ -142,8 +144,8 @@ impl Metrics {
         });
     }
 
-    /// Reads all figures but those of durable timers, also those that would be too many for
-    /// Prometheus: the entries of each slot.
+    /// Reads all figures except those of durable timers. Includes the entries of each slot, which
+    /// would be too many series for Prometheus. Costs as much as a scrape.
     #[must_use]
     pub fn figures(&self) -> Figures {
         // Not under the lock: an executor's own count of panics is a user's code.

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 use tickwheel::{Executor, Timer, TimerEntry};
 use tickwheel_prometheus::Metrics;
+use yaml_rust2::YamlLoader;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -324,6 +325,13 @@ fn names_agree(page: &Page, of_nodes: bool) {
                 "{file} names {metric}, which does not exist"
             );
         }
+    }
+    let alerts = YamlLoader::load_from_str(include_str!("../alerts.yml")).unwrap();
+    let groups = alerts[0]["groups"].as_vec().unwrap();
+    let rules = groups.iter().flat_map(|group| group["rules"].as_vec());
+    for rule in rules.flatten() {
+        let is_whole = rule["alert"].as_str().is_some() && rule["expr"].as_str().is_some();
+        assert!(is_whole && !rule["labels"].is_badvalue(), "{rule:?}");
     }
     let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();

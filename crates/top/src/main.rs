@@ -85,7 +85,7 @@ fn show(app: &mut App, source: &Source) -> Result<(), Box<dyn Error>> {
     Ok(shown.map_err(|error| format!("the terminal cannot be used: {error}"))?)
 }
 
-/// Shows the app until it has ended. While the source is asked keys wait, two seconds at most.
+/// Shows the app until it has ended. Keys wait while the source is asked: two seconds at most.
 fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> io::Result<()> {
     let mut asked: Option<Instant> = None;
     while !app.ended {
@@ -98,12 +98,15 @@ fn live(terminal: &mut DefaultTerminal, app: &mut App, source: &Source) -> io::R
         let passed = asked
             .filter(|_| !app.frozen)
             .map_or(Duration::ZERO, |it| it.elapsed());
-        let wait = app.interval.saturating_sub(passed);
-        if event::poll(wait)?
-            && let Event::Key(key) = event::read()?
-            && key.kind == KeyEventKind::Press
-        {
-            app.press(key);
+        let mut wait = app.interval.saturating_sub(passed);
+        // All events that wait: otherwise each of them would wait for a fetch of its own.
+        while !app.ended && event::poll(wait)? {
+            wait = Duration::ZERO;
+            if let Event::Key(key) = event::read()?
+                && key.kind == KeyEventKind::Press
+            {
+                app.press(key);
+            }
         }
     }
     Ok(())

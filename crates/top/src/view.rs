@@ -22,7 +22,7 @@ const COLOURS: [u8; HOTTEST + 1] = [238, 25, 31, 37, 71, 148, 220, 208, 196];
 const LABEL_WIDTH: u16 = 37;
 
 /// How many slots a wheel of a keyed timer or a purgatory has. A timer's own wheels have 512, if
-/// its builder does not say otherwise.
+/// its builder does not say otherwise. If they have 64 too, one row is the sum of both: "keyed".
 const KEYED_SLOTS: usize = 64;
 
 /// The two lists at the bottom, at least.

@@ -158,7 +158,7 @@ impl Connection {
                 on_idle(&connection);
             }
         };
-        // Refused only after the timer's shutdown: then nobody watches any more.
+        // Refused if the timer is full or was shut down: unwatched until the next sign of life.
         let added = self.timer.add(TimerEntry::at(deadline, task)).ok();
         state.timeout = added.map(Timeout::cancel_on_drop);
     }
@@ -186,8 +186,8 @@ async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Accepts connections until the timer is shut down, attends to each, and closes those that fell
-/// silent.
+/// Accepts connections, attends to each, and closes those that fell silent. After a shutdown of the
+/// timer it accepts them unwatched, and returns at the first accept that fails.
 pub async fn serve(
     exchange: Exchange,
     listener: TcpListener,
@@ -220,8 +220,8 @@ async fn attend(stream: Arc<Connection>, report: impl Fn(Event)) -> Result<(), E
     Ok(())
 }
 
-/// Keeps a connection to a server open until the timer is shut down: opens it again whenever it has
-/// ended.
+/// Keeps a connection to a server open: opens it again whenever it has ended. Returns when the
+/// connection ends after a shutdown of the timer.
 pub async fn keep_connected(
     exchange: Exchange,
     server: SocketAddr,

@@ -70,8 +70,10 @@ pub struct Counts {
 }
 
 impl Locks {
-    /// Creates the locks. `lost` is called once for each lock that was lost, with its name, on the
-    /// timer's executor.
+    /// Creates the locks. `lease` must be a whole number of milliseconds, at least one: Redis knows
+    /// no fractions, so it would end a lease before this process does. `lost` is called once for
+    /// each lock that was lost, with its name, on the timer's executor. After a shutdown of the
+    /// timer, `try_lock` may call it.
     pub fn new(
         timer: &Timer,
         client: &Client,
@@ -131,7 +133,7 @@ impl Locks {
         let lease = self
             .leases
             .hold_since(id, since)
-            .map_err(|_| "the timer was shut down")?;
+            .map_err(|_| "the timer is full, or was shut down")?;
         Ok(Some(Lock {
             lease,
             link: Arc::clone(&self.link),

@@ -48,7 +48,8 @@ impl RedisServer {
         }
     }
 
-    /// Starts it again, with what it knew if it was stopped, and with nothing if it was killed.
+    /// Kills it if it runs, and starts it again with what the last [`stop`](Self::stop) saved, or
+    /// with nothing if it was never stopped.
     pub fn restart(&mut self) -> Result<(), Box<dyn Error>> {
         let _ = self.process.kill(); // It has ended already, or knows too much.
         self.process.wait()?;

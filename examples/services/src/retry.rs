@@ -16,8 +16,9 @@ pub trait Operation<K: Key>: Send + Sync + 'static {
     /// Tries it again. Called by the timer's executor: what takes time belongs elsewhere.
     fn attempt(&self, attempt: Attempt<K>);
 
-    /// Handles an operation that failed too often, or for which the timer had no room. The
-    /// operation is forgotten, so the next failure begins anew.
+    /// Handles an operation that failed too often, or that the timer refused because it is full or
+    /// was shut down. Called where the failure was noted. The operation is forgotten, so the next
+    /// failure begins anew.
     fn gave_up(&self, key: K);
 }
 

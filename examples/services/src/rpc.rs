@@ -84,7 +84,11 @@ impl Client {
     }
 
     /// Sends a request and waits for its response, at most for `timeout`. Dropping the future
-    /// cancels the call.
+    /// cancels the call. After a shutdown of the timer no call times out: an outstanding call then
+    /// waits for its response, or for the end of the connection.
+    ///
+    /// # Errors
+    /// [`CallError`], which says whether the request was sent.
     ///
     /// # Panics
     /// If the body is longer than 16 MiB.

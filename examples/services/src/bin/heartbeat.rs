@@ -1,4 +1,4 @@
-//! Thousands of TCP connections that notice when the other end dies, or just falls silent.
+//! Hundreds of TCP connections that notice when the other end dies, or just falls silent.
 //!
 //! ```text
 //! cargo run -p tickwheel-services --bin heartbeat

@@ -56,7 +56,6 @@ impl Registry {
     }
 }
 
-/// A retry. It takes no time here, and so may run on the timer's thread.
 impl Registry {
     /// Checks that each service waited between its tries for at least so long.
     fn check_delays(&self, shortest: &[Duration]) -> Result<(), String> {
@@ -76,6 +75,7 @@ impl Registry {
 }
 
 impl Operation<String> for Registry {
+    /// Registers the service again. It takes no time here, and so may run on the timer's thread.
     fn attempt(&self, attempt: Attempt<String>) {
         if self.register(attempt.key()) {
             attempt.succeeded()

@@ -12,11 +12,11 @@ pub(crate) fn server_now() -> i64 {
     now() + AHEAD.load(Ordering::Relaxed)
 }
 
-/// For how long before a fire it may have been claimed: by the clock of then.
+/// How long before its handler began a timer may have been claimed, in microseconds.
 const CLAIMED: i64 = 20_000_000;
 
-/// When this machine's clock showed what, from when on the server's was ahead by how much; both in
-/// microseconds.
+/// The settings of the server's clock: from when on by this machine's clock, and by how much the
+/// server's clock is ahead; both in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(Vec<(i64, i64)>);
 
@@ -44,7 +44,8 @@ impl Settings {
         self.set(server, AHEAD.load(Ordering::Relaxed)).await
     }
 
-    /// Returns the most that it can have shown when what fired then was claimed.
+    /// Returns the latest time that the server's clock can have shown when a timer was claimed
+    /// whose handler began at `at`, by this machine's clock; both in microseconds.
     pub(crate) fn at_most(&self, at: i64) -> i64 {
         let before = self.0.iter().rfind(|(from, _)| *from <= at - CLAIMED);
         let before = before.map_or(0, |(_, ahead)| *ahead);

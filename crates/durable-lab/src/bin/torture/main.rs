@@ -1,5 +1,5 @@
-//! Everything at once, at random: nodes as processes on a private PostgreSQL, and what may befall
-//! them. A ledger says what has run; it ends with a failure if a promise was broken.
+//! Everything at once, at random: nodes as processes on a private PostgreSQL, and faults of both.
+//! The handlers write a ledger. The program fails if the ledger shows a broken promise.
 
 mod book;
 mod calls;
@@ -26,7 +26,7 @@ use tickwheel_durable::{Due, Durable, Entry};
 use tokio::sync::Notify;
 use tokio_postgres::Config;
 
-/// What is done to durable timers while it is counted what they do.
+/// Runs durable timers under random faults, and counts what they do and which promises they break.
 #[derive(Parser)]
 struct Options {
     /// How long faults go on, in seconds.

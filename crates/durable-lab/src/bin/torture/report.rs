@@ -20,13 +20,13 @@ pub(crate) struct Report {
     /// What calls were answered.
     answers: BTreeMap<String, u64>,
     faults: BTreeMap<String, u64>,
-    /// Of the first runs, in milliseconds, whatever befell.
+    /// Of the first runs, in milliseconds, faults included: p50, p99 and p99.9.
     lateness_ms: [i64; 3],
 
     /// Timers whose runs did not come to their end, though nothing had ended them.
     lost: usize,
     early: usize,
-    /// Runs that began after it was certain that there would be none.
+    /// Timers with a run that began after it was certain that there would be none.
     fired_after_cancel: usize,
     /// Timers whose cancel was answered that they run, and whose last run did not end.
     silent: usize,
@@ -37,7 +37,9 @@ pub(crate) struct Report {
     at_once: usize,
     /// The same, where one was.
     at_once_parted: usize,
+    /// Timers that had not ended when the run gave up waiting for them.
     left: i64,
+    /// Dead timers whose handlers had not asked for that, without poison and refused deaths.
     innocent_dead: i64,
 }
 
@@ -150,7 +152,7 @@ impl Report {
             faults,
             lateness_ms: [percentile(500), percentile(990), percentile(999)],
             lost: count("lost", &|it, runs| {
-                // Whose handler may not have learned that its commit has ended it.
+                // The effect proves the end: a handler may not learn that its commit took place.
                 let had_effect = |run: &&Run| effects.contains(&(run.number as i64));
                 is_lost(it, runs) && !runs.iter().any(had_effect)
             }),
