@@ -210,9 +210,13 @@ fn is_lost(timer: &Written, runs: &[&Run]) -> bool {
 }
 
 fn is_early(timer: &Written, runs: &[&Run], scene: &Scene) -> bool {
-    runs.iter().any(|run| {
-        run.due > scene.settings.at_most(run.begun) || timer.due.is_some_and(|due| run.due < due)
-    })
+    // A retry may be due before that, if the server's clock was set back after the first run.
+    let first = runs.iter().min_by_key(|run| run.token);
+    let is_before = |due: i64| first.is_some_and(|first| first.due < due);
+    timer.due.is_some_and(is_before)
+        || runs
+            .iter()
+            .any(|run| run.due > scene.settings.at_most(run.begun))
 }
 
 /// Returns how late the first run was: after it was due, and scheduled.
