@@ -2,7 +2,9 @@
 
 use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
-use tickwheel_durable::{Cancelled, Entry, Error, Scheduled, Search, Touched, When};
+use tickwheel_durable::store::memory::Memory;
+use tickwheel_durable::{Cancelled, Durable, Entry, Error, Scheduled, Search, Touched, When};
+use tokio::task::JoinHandle;
 
 #[tokio::test]
 async fn a_timer_fires_at_its_time_and_once() {
@@ -316,6 +318,11 @@ async fn tags_and_bad_names() {
     assert_eq!(node.get("k").await.unwrap().unwrap().payload, b"3");
 }
 
+fn drain(node: &Durable<Memory>) -> JoinHandle<()> {
+    let node = node.clone();
+    tokio::spawn(async move { node.drain().await })
+}
+
 #[tokio::test]
 async fn a_drained_node_has_nothing_in_flight_and_refuses() {
     let rig = Rig::new().await;
@@ -327,10 +334,7 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
         .await
         .unwrap();
     rig.pass(seconds(1)).await;
-    let drained = tokio::spawn({
-        let node = node.clone();
-        async move { node.drain().await }
-    });
+    let drained = drain(&node);
     rig.pass(seconds(2)).await;
     assert!(!drained.is_finished(), "a handler runs");
     rig.pass(seconds(4)).await;
@@ -355,10 +359,7 @@ async fn a_handler_may_call_its_node_while_a_drain_waits_for_it() {
         .await
         .unwrap();
     rig.pass(seconds(1)).await;
-    let drained = tokio::spawn({
-        let node = node.clone();
-        async move { node.drain().await }
-    });
+    let drained = drain(&node);
     rig.pass(seconds(6)).await;
     drained.await.unwrap();
     assert_eq!((node.stats().done, node.stats().panicked), (1, 0));
