@@ -11,22 +11,31 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns all files of the repository that end with `.` and `extension`, except build outputs
-/// and what is in `tests`, such as the frames of pages.
-fn files(extension: &str) -> Vec<PathBuf> {
+/// Returns all files of the repository that end with `.` and `extension`, except build outputs.
+fn all_files(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root().to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("a readable folder").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if path.is_dir() && !name.starts_with("target") && name != ".git" && name != "tests" {
+            if path.is_dir() && !name.starts_with("target") && name != ".git" {
                 folders.push(path);
             } else if path.extension().is_some_and(|it| it == extension) {
                 found.push(path);
             }
         }
     }
+    found
+}
+
+/// Returns these files without what is in `tests`, such as the frames of pages.
+fn files(extension: &str) -> Vec<PathBuf> {
+    let mut found = all_files(extension);
+    found.retain(|path| {
+        let path = path.strip_prefix(root()).expect("a file of the repository");
+        !path.components().any(|part| part.as_os_str() == "tests")
+    });
     found
 }
 
@@ -46,21 +55,6 @@ fn targets(text: &str) -> Vec<String> {
     all.filter(|target| !target.starts_with("http"))
         .map(str::to_owned)
         .collect()
-}
-
-/// Returns all text of the Rust files in a folder.
-fn sources(folder: &Path) -> String {
-    let mut all = String::new();
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("a readable folder").path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if path.is_dir() && !name.starts_with("target") && name != ".git" {
-            all += &sources(&path);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            all += &read(&path);
-        }
-    }
-    all
 }
 
 /// Returns the anchors of a page's headings, as links name them.
@@ -165,7 +159,7 @@ fn the_readers_see_what_is_there() {
 
 #[test]
 fn each_guarantee_names_tests_that_exist() {
-    let sources = sources(root());
+    let sources: String = all_files("rs").iter().map(|path| read(path)).collect();
     let page = read(&root().join("docs/GUARANTEES.md"));
     // What stands between backticks; a test's name is a sentence, a method's is shorter.
     let quoted = page.split('`').skip(1).step_by(2);
