@@ -29,9 +29,7 @@ impl Scheduler {
                 // A later edit must not put the object off beyond this time.
                 let latest = entry.get_mut();
                 *latest = at.min(*latest);
-                if entry.deadline() > Some(at) {
-                    entry.reschedule(at);
-                }
+                entry.hasten(at);
             }
         }
     }
