@@ -10,28 +10,15 @@ use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Cancelled, Durable, Entry, Search};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_notice_reaches_the_nodes_of_its_schema() {
-    let namespace = name();
-    let mut config = SERVER.config();
-    config.application_name("hears");
-    let node = builder(config, &namespace).schema("told");
-    let (_node, mut fired) = start(node).await;
-    let node = builder(SERVER.config(), &namespace).schema("told");
-    let (other, _) = start(node.max_in_flight(0)).await;
-    let client = client().await;
-    let listens = "pg_stat_activity WHERE application_name = 'hears' AND query ~ 'LISTEN'";
-    until(async || count(&client, listens).await == 1).await;
-    let schedule_here = async |key: String| {
-        schedule(&other, &key, Duration::ZERO).await;
-    };
-    is_told(&mut fired, schedule_here).await;
-}
-
 /// Starts a node that runs nothing.
 async fn idle(namespace: &str) -> Durable<Postgres> {
     let node = builder(SERVER.config(), namespace).max_in_flight(0);
     start(node).await.0
+}
+
+/// Returns which connections of a node of this name listen for notices.
+fn listens(node: &str) -> String {
+    format!("pg_stat_activity WHERE application_name = '{node}' AND query ~ 'LISTEN'")
 }
 
 /// Schedules by another node until a timer fires soon: without a notice each waits for about a
@@ -58,8 +45,8 @@ async fn a_notice_wakes_another_node() {
     config.application_name("listens");
     let (_node, mut fired) = start(builder(config, &namespace)).await;
     let client = client().await;
-    let listens = "pg_stat_activity WHERE application_name = 'listens' AND query ~ 'LISTEN'";
-    until(async || count(&client, listens).await == 1).await;
+    let listens = listens("listens");
+    until(async || count(&client, &listens).await == 1).await;
     let now = |key| Entry::keyed(key, Duration::ZERO, "x");
     let schedule_here = async |key| {
         other.schedule(now(key)).await.unwrap();
@@ -80,6 +67,23 @@ async fn a_notice_wakes_another_node() {
     let former: i32 = client.query_one(&cut, &[]).await.unwrap().get(0);
     let anew = format!("{listens} AND pid <> {former}");
     until(async || count(&client, &anew).await == 1).await;
+    is_told(&mut fired, schedule_here).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notice_reaches_the_nodes_of_its_schema() {
+    let namespace = name();
+    let mut config = SERVER.config();
+    config.application_name("hears");
+    let node = builder(config, &namespace).schema("told");
+    let (_node, mut fired) = start(node).await;
+    let node = builder(SERVER.config(), &namespace).schema("told");
+    let (other, _) = start(node.max_in_flight(0)).await;
+    let client = client().await;
+    until(async || count(&client, &listens("hears")).await == 1).await;
+    let schedule_here = async |key: String| {
+        schedule(&other, &key, Duration::ZERO).await;
+    };
     is_told(&mut fired, schedule_here).await;
 }
 
