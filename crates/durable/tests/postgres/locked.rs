@@ -252,3 +252,23 @@ async fn a_locked_timer_keeps_no_dead_one_from_coming_back() {
     assert_eq!(ends(node.requeue_all(None)).await.unwrap(), 19);
     own.rollback().await.unwrap();
 }
+
+/// What a server would end after so many seconds, it ends here for so many rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_that_takes_too_long_becomes_smaller() {
+    let (node, _fired) = start(builder(SERVER.config(), "some").schema("too_long")).await;
+    let far = |n: u32| Entry::keyed(n.to_string(), HOUR, "x").tag("t");
+    node.schedule_many((0..300).map(far).collect())
+        .await
+        .unwrap();
+    let bound = "CREATE FUNCTION too_long() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF (SELECT count(*) FROM gone) > 100 THEN
+                RAISE 'it takes too long' USING ERRCODE = 'query_canceled';
+            END IF;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER too_long AFTER DELETE ON too_long.timer
+            REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION too_long()";
+    client().await.batch_execute(bound).await.unwrap();
+    assert_eq!(ends(node.cancel_tag("t")).await.unwrap(), 300);
+}
