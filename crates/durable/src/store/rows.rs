@@ -402,7 +402,7 @@ pub(super) trait Rows: Sized {
     fn dead(&self, search: &Search) -> Result<Vec<DeadTimer>, Error> {
         let mut found = Vec::new();
         let limit = match search.running {
-            Some(true) => 0,
+            Some(true) => 0, // No handler has a dead timer.
             _ => search.limit as usize,
         };
         self.scan(Scan::Dead(search.after), &mut |_, row| {

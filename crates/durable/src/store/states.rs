@@ -68,7 +68,9 @@ impl Timer {
             let end = now.plus(max_wait);
             let end = waits.map_or(end, |earlier| earlier.min(end));
             waits_until = Some(end);
+            // The end may be over, while nobody could claim the timer: no row is due in the past.
             due = due.min(end.max(now));
+            // The timer is late by this moment, not by one that a call has asked for after the end.
             planned = due;
         }
         Timer {
@@ -205,6 +207,7 @@ impl Row {
     /// Puts a timer off to the end of a pause.
     pub(super) fn hold(&mut self, until: StoreTime) {
         if let Row::Free { timer, .. } = self {
+            // Where an earlier pause has moved the timer, the time before that one stays.
             timer.held_from.get_or_insert(timer.due);
             timer.due = until;
         }
@@ -312,6 +315,7 @@ impl Row {
             Ending::Done => return None,
             Ending::Retry(moment) => {
                 timer.put_off(moment.due(now), now);
+                // The run has come to its end: crashes before it were another timer's.
                 timer.crashes = 0;
             }
             Ending::Again(moment, payload) => {
@@ -323,6 +327,7 @@ impl Row {
             Ending::GiveBack => {
                 let due = timer.due;
                 timer.put_off(due, now);
+                // Of its crashes nothing was learned: they stay.
                 timer.attempts -= 1;
             }
             Ending::PutBack(after) => {
@@ -361,6 +366,7 @@ impl Row {
             return self;
         };
         timer.due = now;
+        // By the former one the timer may have expired long ago.
         timer.planned = now;
         timer.attempts = 0;
         timer.crashes = 0;
@@ -369,6 +375,7 @@ impl Row {
 
     /// Returns the row of a timer that has waited for a run.
     fn follow(last: i64, mut next: Timer, now: StoreTime) -> Row {
+        // The time may have passed during the run.
         let due = next.due;
         next.put_off(due, now);
         Row::Free { last, timer: next }
@@ -488,6 +495,7 @@ fn claimed(
     now: StoreTime,
     lease: Duration,
 ) -> (Row, Claimed) {
+    // The clock may stand still between two claims of a row, or go back.
     let token = now.as_micros().max(last + 1);
     timer.held_from = None;
     timer.waits_until = None;

@@ -248,14 +248,16 @@ impl<'a> Transaction<'a> {
     /// [`Error::Fenced`] if the claim is over: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
+        // Another file's timer may have the same name and token.
+        if due.space != self.state.space {
+            return Err(Error::Fenced);
+        }
         let ack = Ack {
             name: Name(due.name.clone()),
             token: due.token,
             ending: Ending::Done,
         };
-        let ended = self.one(|rows, now| rows.acknowledge(vec![ack], now))?;
-        // Another file's timer may have the same name and token.
-        match ended && due.space == self.state.space {
+        match self.one(|rows, now| rows.acknowledge(vec![ack], now))? {
             true => Ok(()),
             false => Err(Error::Fenced),
         }
