@@ -123,8 +123,9 @@ impl<O: OpenStore> DurableBuilder<O> {
         F: Future<Output = Outcome> + Send + 'static,
     {
         let store = self.store.open(self.options.lease).await?;
-        // Claims begin at the store's present: its clock may differ from this machine's.
-        let now = store.look().await?.now;
+        // Claims begin at the store's present: its clock may differ from this machine's. A look
+        // would do, but may take too long: see `lookout`.
+        let now = store.renew(Vec::new()).await?.now;
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();
         let node = Arc::new(Node::new(store, now, timer.closures(), self.options, ended));

@@ -4,10 +4,12 @@ use crate::proxy::Proxy;
 use crate::server::{Server, connect};
 use crate::{HOUR, SERVER, builder, client, name, next_key, schedule, short, start, until};
 use std::collections::HashSet;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Durable, Entry, Error, Search};
-use tokio::task::block_in_place;
+use tokio::net::TcpListener;
+use tokio::task::{JoinSet, block_in_place};
 use tokio_postgres::Client;
 
 /// Calls by each connection that users' calls have.
@@ -119,9 +121,52 @@ async fn a_connection_is_made_anew_after_what_its_server_says() {
             let refused = node.schedule(Entry::keyed("a", HOUR, "x")).await;
             refused.expect_err(code);
         }
-        until(async || before.difference(&backends(&client).await).count() >= gone).await;
-        let left = before.difference(&backends(&client).await).count();
+        let gone_by_now = async || {
+            let now = backends(&client).await;
+            before.difference(&now).count()
+        };
+        until(async || gone_by_now().await >= gone).await;
+        let left = gone_by_now().await;
         assert_eq!(left, gone, "{code}");
         client.batch_execute("DELETE FROM told.said").await.unwrap();
     }
+}
+
+/// The first of two hosts accepts connections and says nothing, as a server that was stopped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_says_nothing_is_asked_once() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut config = tokio_postgres::Config::new();
+    config
+        .host("127.0.0.1")
+        .port(silent.local_addr().unwrap().port())
+        .host("127.0.0.1")
+        .port(SERVER.config().get_ports()[0])
+        .user("postgres")
+        .dbname("postgres");
+    let (node, mut fired) = start(builder(config, &name())).await;
+    schedule(&node, "a", Duration::ZERO).await;
+    assert_eq!(next_key(&mut fired).await, "a");
+    node.list(Search::new(1)).await.unwrap();
+    // Nobody has accepted it, so that no other try was made.
+    silent.accept().await.unwrap();
+    let another = tokio::time::timeout(Duration::from_millis(10), silent.accept()).await;
+    assert!(another.is_err(), "it was asked twice");
+}
+
+/// Each way to the server connects once, whoever asks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_callers_share_a_new_connection() {
+    let proxy = Proxy::start(&SERVER, None).await;
+    let (node, _fired) = start(builder(proxy.config(), &name()).max_in_flight(0)).await;
+    let before = proxy.connections.load(SeqCst);
+    let mut calls = JoinSet::new();
+    for _ in 0..60 {
+        let node = node.clone();
+        calls.spawn(async move { node.list(Search::new(1)).await.map(drop) });
+    }
+    while let Some(call) = calls.join_next().await {
+        call.unwrap().unwrap();
+    }
+    assert_eq!(proxy.connections.load(SeqCst), before + 1);
 }

@@ -2,7 +2,7 @@
 
 use crate::server::{self, Server};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::SeqCst};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +14,8 @@ pub(crate) struct Proxy {
     port: AtomicU16,
     /// Where new connections lead.
     to: AtomicU16,
+    /// How many connections there were.
+    pub(crate) connections: AtomicUsize,
     /// Whether all answers are swallowed.
     pub(crate) swallows: AtomicBool,
     /// The answer to a question with this word is swallowed.
@@ -36,6 +38,7 @@ impl Proxy {
         let accepting = Arc::clone(&proxy);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                accepting.connections.fetch_add(1, SeqCst);
                 // Otherwise the caller's connection ends.
                 if let Ok(far) = TcpStream::connect(("127.0.0.1", accepting.to.load(SeqCst))).await
                 {

@@ -1,7 +1,7 @@
 //! Schemas, databases and roles that are not the usual ones.
 
 use crate::server::connect;
-use crate::{HOUR, SERVER, builder, client, name, next, next_key, start, until};
+use crate::{HOUR, SERVER, builder, client, name, next, next_key, schedule, start, until};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::{PostgresServer, VERSION, migration};
@@ -215,6 +215,11 @@ async fn a_database_may_have_few_characters_and_publish_all_tables() {
     for _ in 0..96 {
         assert!(next_key(&mut fired).await.starts_with('\u{e9}'));
     }
+    for key in ["\u{e9}a", "\u{e9}\u{ff}", "\u{ea}", "z"] {
+        schedule(&node, key, HOUR).await;
+    }
+    let prefixed = Search::new(9).key_prefix("\u{e9}");
+    assert_eq!(node.list(prefixed).await.unwrap().len(), 2);
     for _ in 0..2 {
         node.pause(Some("a"), HOUR).await.unwrap();
     }

@@ -159,3 +159,34 @@ async fn a_dead_node_is_taken_over_and_one_that_leaves_hands_over() {
     assert_eq!(next_key(&mut fired).await, "last");
     until(async || second.list(Search::new(1)).await.unwrap().is_empty()).await;
 }
+
+/// What a look from the first row on meets under a snapshot that is held for hours: a statement
+/// that takes too long, each time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_whole_looks_take_too_long_starts_and_takes_over() {
+    let timer = Timer::builder().start().unwrap();
+    let hangs = short(SERVER.config(), "some").schema("dead_rows");
+    let hangs = hangs
+        .start(&timer, |_| std::future::pending())
+        .await
+        .unwrap();
+    schedule(&hangs, "a", Duration::ZERO).await;
+    until(async || hangs.stats().in_flight == 1).await;
+    let slow = "ALTER FUNCTION dead_rows.look RENAME TO short_look;
+        CREATE FUNCTION dead_rows.look(
+            namespace text, dues bigint, claims bigint, above bigint
+        ) RETURNS TABLE (
+            now bigint, due bigint, id bigint, held boolean, oldest bigint, has_ended boolean,
+            running bigint, number bigint, started bigint
+        ) LANGUAGE plpgsql AS $$ BEGIN
+            IF dues = 0 THEN
+                RAISE 'it takes too long' USING ERRCODE = 'query_canceled';
+            END IF;
+            RETURN QUERY SELECT * FROM dead_rows.short_look(namespace, dues, claims, above);
+        END $$";
+    client().await.batch_execute(slow).await.unwrap();
+    let other = short(SERVER.config(), "some").schema("dead_rows");
+    let (_other, mut fired) = start(other).await;
+    drop(hangs);
+    assert_eq!(next_key(&mut fired).await, "a");
+}

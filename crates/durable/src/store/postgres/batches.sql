@@ -195,7 +195,8 @@ BEGIN
     RETURN QUERY UPDATE tickwheel.timer t SET until = now + k.term
         FROM unnest(tids, terms) WITH ORDINALITY AS k(tid, term, n)
         WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true;
-    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
+    -- No renewals ask what time it is.
+    RETURN QUERY SELECT 0::bigint, coalesce(now, tickwheel.clock()), NULL::bigint, NULL::boolean;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(fenced) AS n;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false
         FROM tickwheel.missing(namespace, names, absent) AS n;

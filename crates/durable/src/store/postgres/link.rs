@@ -2,12 +2,14 @@
 
 use crate::entry::Error;
 use crate::store::Place;
+use crate::store::postgres::hosts::hosts;
 use crate::store::postgres::schema::{On, Schema};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
@@ -100,15 +102,17 @@ where
 /// Returns a session's own settings, whatever the database and the role say. A commit that was
 /// answered is on disk; where an operator has plans taken for costly, the server would compile each
 /// of them; a client that reads no more must not hold what it has claimed for longer than a lease;
-/// and a statement that waits for a lock ends before its caller has given it up.
+/// and a statement that waits for a lock ends before its caller has given it up, but not sooner: a
+/// batch would fall apart by it.
 fn settings(lease: Duration) -> String {
     let bound = lease.clamp(Duration::from_secs(1), PATIENCE);
     let idle = (bound.as_secs() / 2).max(1);
     let probes = (bound.as_secs() - idle).max(1);
     format!(
         "-c default_transaction_isolation=read\\ committed -c synchronous_commit=on -c jit=off \
-        -c statement_timeout={} -c tcp_user_timeout={} -c tcp_keepalives_idle={idle} \
-        -c tcp_keepalives_interval=1 -c tcp_keepalives_count={probes}",
+        -c statement_timeout={} -c lock_timeout=0 -c tcp_user_timeout={} \
+        -c tcp_keepalives_idle={idle} -c tcp_keepalives_interval=1 \
+        -c tcp_keepalives_count={probes}",
         STATEMENT.as_millis(),
         bound.as_millis()
     )
@@ -118,9 +122,12 @@ fn settings(lease: Duration) -> String {
 #[derive(Clone)]
 pub(super) struct Connector {
     dial: Dial,
-    config: Config,
-    /// Without [`settings`].
-    plain: Config,
+    /// One for each host that the user has named: one that accepts connections and says nothing
+    /// must not be waited for again and again.
+    hosts: Vec<Config>,
+    /// Which host is asked first: the last one that answered, as far as is known.
+    first: Arc<AtomicUsize>,
+    settings: String,
     /// Where the tables lie.
     pub(super) schema: Schema,
 }
@@ -135,32 +142,43 @@ impl Connector {
             .keepalives_interval(KEPT_ALIVE / 2)
             .keepalives_retries(3)
             .tcp_user_timeout(KEPT_ALIVE * 2);
-        let options = plain.get_options().unwrap_or_default();
-        let options = format!("{options} {}", settings(lease));
-        let mut config = plain.clone();
-        config.options(options);
         Connector {
             dial,
-            config,
-            plain,
+            hosts: hosts(plain),
+            first: Arc::default(),
+            settings: settings(lease),
             schema,
         }
     }
 
+    /// Connects to the first host that answers as the server, each within [`PATIENCE`].
     pub(super) async fn connection(&self) -> Result<Connection, Error> {
-        let connecting = async {
-            match (self.dial)(self.config.clone()).await {
-                // A pooler may forbid the settings.
-                Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
-                    (self.dial)(self.plain.clone()).await
-                }
-                connected => connected,
+        let first = self.first.load(Relaxed);
+        let mut last = Error::unavailable("no host is named");
+        for at in (first..).take(self.hosts.len()) {
+            let host = &self.hosts[at % self.hosts.len()];
+            match within(self.connect(host)).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
             }
+            // Others may have found the same, or begin with another one: any order will do.
+            self.first.store(at + 1, Relaxed);
+        }
+        Err(last)
+    }
+
+    async fn connect(&self, plain: &Config) -> Result<Connection, Error> {
+        let options = plain.get_options().unwrap_or_default();
+        let mut config = plain.clone();
+        config.options(format!("{options} {}", self.settings));
+        let connected = match (self.dial)(config).await {
+            // A pooler may forbid the settings.
+            Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                (self.dial)(plain.clone()).await
+            }
+            connected => connected,
         };
-        let connected = tokio::time::timeout(PATIENCE, connecting).await;
-        connected
-            .map_err(Error::unavailable)?
-            .map_err(Error::unavailable)
+        connected.map_err(Error::unavailable)
     }
 }
 
@@ -238,6 +256,10 @@ pub(super) struct Link {
     connector: Connector,
     /// Locked for a look; never while anybody waits.
     known: Mutex<Option<Known>>,
+    /// Locked to connect: many who ask at once connect once. What came of the last try.
+    tried: tokio::sync::Mutex<Result<(), Error>>,
+    /// How many tries have ended. Read and changed beside the lock: relaxed.
+    tries: AtomicU64,
 }
 
 impl Link {
@@ -245,6 +267,8 @@ impl Link {
         Link {
             connector,
             known: Mutex::new(None),
+            tried: tokio::sync::Mutex::new(Ok(())),
+            tries: AtomicU64::new(0),
         }
     }
 
@@ -253,11 +277,32 @@ impl Link {
         self.known().await.map(drop)
     }
 
-    async fn known(&self) -> Result<Known, Error> {
+    fn get(&self) -> Option<Known> {
         let known = lock(&self.known).clone();
-        if let Some(known) = known.filter(|known| !known.connection.client.is_closed()) {
+        known.filter(|known| !known.connection.client.is_closed())
+    }
+
+    async fn known(&self) -> Result<Known, Error> {
+        if let Some(known) = self.get() {
             return Ok(known);
         }
+        let tries = self.tries.load(Relaxed);
+        let mut tried = self.tried.lock().await;
+        if let Some(known) = self.get() {
+            return Ok(known);
+        }
+        // Another caller's try has failed meanwhile: it stands for all who have waited for it.
+        // Otherwise each of them would wait for its own, one after the other.
+        if self.tries.load(Relaxed) != tries {
+            tried.clone()?;
+        }
+        let known = self.try_connect().await;
+        self.tries.fetch_add(1, Relaxed);
+        *tried = known.as_ref().map(drop).map_err(Error::clone);
+        known
+    }
+
+    async fn try_connect(&self) -> Result<Known, Error> {
         let connection = Arc::new(self.connector.connection().await?);
         let sql = "SELECT current_setting('default_transaction_isolation') <> 'read committed'
             OR current_setting('synchronous_commit') <> 'on'";
@@ -288,7 +333,7 @@ impl Link {
         let _alone = wraps.lock().await;
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
-            SET LOCAL jit = off; SET LOCAL statement_timeout = {}",
+            SET LOCAL jit = off; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = {}",
             STATEMENT.as_millis()
         );
         // All three are on their way before the first is answered. After an error the last one

@@ -13,8 +13,12 @@ fn source(search: &Search) -> &'static str {
             "(SELECT * FROM tickwheel.timer WHERE tag = $5 AND space || '' = $1 OFFSET 0)"
         }
         (None, Some(_)) => {
+            // Where the database has another encoding, up to the last key: nothing else is known
+            // to be greater than all characters. A constant would be looked at there as well.
             "(SELECT * FROM tickwheel.timer WHERE space = $1 AND name >= 'k' || $6
-                AND name < 'k' || $6 || chr(1114111) OFFSET 0)"
+                AND name < CASE getdatabaseencoding() WHEN 'UTF8'
+                THEN 'k' || $6 || chr(1114111 + 0 * length(getdatabaseencoding()))
+                ELSE 'l' END OFFSET 0)"
         }
         (None, None) => "tickwheel.timer",
     }

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod claims;
+mod hosts;
 mod link;
 mod lists;
 mod look;
@@ -122,14 +123,16 @@ impl OpenStore for PostgresServer {
         let connector = Connector::new(self.config, self.dial, schema, lease);
         prepare(&connector, self.migrates).await?;
         let link = || Link::new(connector.clone());
+        let write = [link(), link()];
+        let now = claims::renew(&write[0], &self.namespace, &[]).await?.now;
         let store = Postgres {
             claim: link(),
             acknowledge: link(),
             look: link(),
-            write: [link(), link()],
+            write,
             list: link(),
             turn: AtomicUsize::new(0),
-            floor: sync::Mutex::default(),
+            floor: sync::Mutex::new(Floor::new(now)),
             listener: Mutex::new(None),
             space: self.namespace,
             connector,

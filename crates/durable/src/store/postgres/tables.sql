@@ -97,7 +97,7 @@ CREATE FUNCTION tickwheel.schedule(
     expires_after interval DEFAULT NULL
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    number bigint := ('x' || substr(md5(gen_random_uuid()::text), 1, 16))::bit(63)::bigint;
+    number bigint := hashtextextended(gen_random_uuid()::text, 0) & 9223372036854775807;
     at bigint := tickwheel.moment(due);
     row_name text := coalesce('k' || key,
         'i' || lpad(to_hex(tickwheel.clock()), 14, '0') || lpad(to_hex(number), 16, '0'));
