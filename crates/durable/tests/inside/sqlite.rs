@@ -9,7 +9,7 @@ use crate::store::rows::Rows;
 use crate::store::sqlite::rows::SCANS;
 use crate::store::sqlite::{Sqlite, SqliteFile, thread};
 use crate::store::states::Row;
-use crate::store::{Claims, Name, Operations, Place};
+use crate::store::{Ack, Claims, Ending, Name, Operations, Place};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use crate::{DurableBuilder, Outcome};
@@ -192,7 +192,7 @@ async fn a_claim_reads_the_pauses_of_its_own_tag() {
     let scanned = bed.store.ask(
         |file, state| {
             let now = state.now();
-            let mut rows = crate::store::sqlite::rows::Table::new(file);
+            let mut rows = crate::store::sqlite::rows::Table::new(file, &state.greatest);
             for tag in 0..1_000 {
                 rows.pause(Some(tag.to_string()), Some(StoreTime::MAX), now)?;
             }
@@ -229,6 +229,27 @@ async fn claims_last_as_long_as_before_when_the_clock_leaps() {
             [Some(Cancelled::Running)]
         ));
     }
+}
+
+/// A board without a battery begins in 1970. There the clock is behind the first token.
+#[tokio::test]
+async fn tokens_rise_also_where_the_clock_is_far_behind() {
+    let bed = Bed::make().await;
+    bed.clocks.leap(-1_749_990_000_000_000);
+    let mut tokens = Vec::new();
+    for _ in 0..3 {
+        bed.schedule("a", Duration::ZERO).await;
+        let claimed = bed.claim().await.rows.remove(0);
+        tokens.push(claimed.token);
+        let ack = Ack {
+            name: claimed.name,
+            token: claimed.token,
+            ending: Ending::Done,
+        };
+        let ended = bed.store.acknowledge(vec![ack]).await.unwrap();
+        assert_eq!(ended.answers, [Some(true)]);
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
 }
 
 /// Nobody calls the store: its own thread looks.

@@ -176,3 +176,25 @@ async fn a_path_without_a_folder_is_refused() {
         assert!(matches!(refused, Err(Error::Unavailable(_))), "{path:?}");
     }
 }
+
+/// As a function or an order of text that only the user's own connection has.
+#[tokio::test]
+async fn a_table_of_the_user_s_that_nobody_else_can_read_keeps_no_node_from_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("timers");
+    let (node, _calls) = open(&path).await.unwrap();
+    node.schedule(Entry::keyed("a", HOUR, "x")).await.unwrap();
+    drop(node);
+    until(async || {
+        rusqlite::Connection::open(&path).is_ok_and(|file| {
+            let own = "CREATE TABLE own (mail TEXT CHECK (length(mail) > 2));
+            INSERT INTO own VALUES ('a@b');
+            PRAGMA writable_schema = ON;
+            UPDATE sqlite_schema SET sql = replace(sql, 'length', 'is_mail') WHERE name = 'own'";
+            file.execute_batch(own).is_ok()
+        })
+    })
+    .await;
+    let (node, _calls) = open(&path).await.unwrap();
+    assert!(node.get("a").await.unwrap().is_some());
+}

@@ -146,13 +146,6 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
     prepare(&file).map_err(explain)?;
-    // Reads all of it. Otherwise what lies in a damaged page is told only when it is looked for.
-    let told: String = file
-        .pragma_query_value(None, "quick_check", |row| row.get(0))
-        .map_err(explain)?;
-    if told != "ok" {
-        return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
-    }
     match version(&file).map_err(explain)? {
         0 => make(&mut file).map_err(explain)?,
         VERSION => {}
@@ -160,6 +153,14 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
             let known = VERSION;
             return Err(Error::UnknownSchema { found, known });
         }
+    }
+    // Reads all timers. Otherwise what lies in a damaged page is told only when it is looked for.
+    // Not the user's tables: a check or an index there may need functions that only the user has.
+    let told: String = file
+        .query_row("PRAGMA quick_check(tickwheel_timer)", [], |row| row.get(0))
+        .map_err(explain)?;
+    if told != "ok" {
+        return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
     }
     // Whoever had claims is dead: nobody else has the file.
     file.execute("UPDATE tickwheel_timer SET until = 0 WHERE claim > 0", [])

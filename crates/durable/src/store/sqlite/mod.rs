@@ -52,8 +52,8 @@ pub struct SqliteFile {
 impl Durable<Sqlite> {
     /// Sets up a node whose timers lie in a file. The file is made if there is none; its folder
     /// must exist. A file is one namespace, and one node has it at a time: another node waits 1 s
-    /// for that one to end, and is then refused. A start reads the whole file, and refuses a
-    /// damaged one.
+    /// for that one to end, and is then refused. A start reads all timers, and refuses a damaged
+    /// table of them.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
         DurableBuilder::new(SqliteFile { path: path.into() })
     }
@@ -80,8 +80,9 @@ impl Alone for Sqlite {
         &self,
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
-        let run =
-            move |file: &Connection, state: &mut State| change(&mut Table::new(file), state.now());
+        let run = move |file: &Connection, state: &mut State| {
+            change(&mut Table::new(file, &state.greatest), state.now())
+        };
         self.ask(run, true, |error| error).await
     }
 

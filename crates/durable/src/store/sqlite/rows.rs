@@ -7,12 +7,14 @@ use crate::store::{Name, Place};
 use crate::when::{StoreTime, micros};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 /// The rows of a file, in a transaction.
 pub(in crate::store) struct Table<'a> {
     file: &'a Connection,
+    /// The greatest token of any claim.
+    greatest: &'a Cell<i64>,
     /// The statements that change one row or read it: to find one here costs less than in the
     /// connection's cache.
     used: RefCell<Vec<(&'static str, CachedStatement<'a>)>>,
@@ -98,9 +100,13 @@ const CLAIM: &str = "UPDATE tickwheel_timer INDEXED BY sqlite_autoindex_tickwhee
     WHERE dead = ?1 AND due = ?2 AND id = ?3 AND name = ?4";
 
 impl<'a> Table<'a> {
-    pub(super) fn new(file: &'a Connection) -> Self {
+    pub(super) fn new(file: &'a Connection, greatest: &'a Cell<i64>) -> Self {
         let used = RefCell::default();
-        Table { file, used }
+        Table {
+            file,
+            greatest,
+            used,
+        }
     }
 
     /// Runs a statement on one row.
@@ -270,10 +276,7 @@ impl Rows for Table<'_> {
     }
 
     fn greatest(&self) -> i64 {
-        // Any constant will do: time passes between two claims of a key whose row has ended, so
-        // the clock alone gives the later claim the greater token. This one has as many bytes as
-        // a token, so that a claim does not change the row's length.
-        1 << 50
+        self.greatest.get()
     }
 
     fn add(&mut self, name: &Name, row: Row) -> Result<Option<Row>, Error> {
@@ -282,6 +285,9 @@ impl Rows for Table<'_> {
     }
 
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
+        if let Some(Row::Claimed { token, .. }) = &row {
+            self.greatest.set(self.greatest.get().max(*token));
+        }
         let put = match row {
             // Nothing else of it has changed: it was claimed before, or could be.
             Some(Row::Claimed {

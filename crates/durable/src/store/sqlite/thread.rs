@@ -8,6 +8,7 @@ use crate::store::sqlite::file::{self, Guard};
 use crate::sync::{self, lock};
 use crate::when::StoreTime;
 use rusqlite::{Connection, ErrorCode};
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
@@ -15,6 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, oneshot};
 
+/// Tokens are greater. It has as many bytes as a token, so that a claim does not change the row's
+/// length.
+const FIRST_TOKEN: i64 = 1 << 50;
 /// How many jobs one transaction holds: the first of them waits for the last.
 const GROUP: usize = 64;
 /// How often the thread looks at the file's path, and at the clocks.
@@ -78,6 +82,10 @@ pub(super) struct State {
     clocks: Clocks,
     /// What the clocks showed before this transaction. Within it time goes on with the steady one.
     shown: Shown,
+    /// The greatest token of any claim. By the clock alone, which may be before 2005 on a board
+    /// that has just started, two claims of a key whose row has ended meanwhile could have the same
+    /// token.
+    pub(super) greatest: Cell<i64>,
     told: Arc<Told>,
 }
 
@@ -185,6 +193,7 @@ pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error
             space: Arc::clone(&space),
             shown: clocks(),
             clocks,
+            greatest: Cell::new(FIRST_TOKEN),
             told: tells,
         };
         let _ = opened.send(Ok(space));

@@ -202,7 +202,8 @@ impl<'a> Transaction<'a> {
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<Changed<A>, Error>,
     ) -> Result<A, Error> {
         self.check()?;
-        let changed = change(&mut Table::new(self.file), self.state.now())?;
+        let mut rows = Table::new(self.file, &self.state.greatest);
+        let changed = change(&mut rows, self.state.now())?;
         self.first = earlier(self.first, changed.first);
         changed.only()
     }
