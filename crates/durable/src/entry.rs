@@ -264,7 +264,8 @@ pub enum Cancelled {
     /// The run is certain unless the key is scheduled again, or the timer
     /// [expires](Entry::expires_after), before a handler has it.
     Running,
-    /// The key has no timer.
+    /// The key has no timer. A `schedule` that was [uncertain](Error::Uncertain) may still commit
+    /// one: repeat that call until it is answered, and then cancel.
     Unknown,
 }
 

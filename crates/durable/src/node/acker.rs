@@ -2,13 +2,13 @@
 
 use crate::entry::Error;
 use crate::node::batcher::{BATCH, Request, take_batch};
-use crate::node::{FIRST_PAUSE, LAST_PAUSE, LOCKED, Node, Places, Share};
+use crate::node::{FIRST_PAUSE, LAST_PAUSE, LOCKED, Node, Share};
 use crate::store::{Ack, Changed, Claimed, Ending, Name, Store};
 use crate::sync::JoinSet;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Semaphore, mpsc};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// The longest reason of a death, in bytes.
 const LONGEST_REASON: usize = 8 << 10;
@@ -17,10 +17,10 @@ const REFUSALS: u32 = 10;
 /// When a timer is due again whose acknowledgement was given up.
 const PUT_BACK: Duration = Duration::from_secs(3_600);
 
-/// What is to be acknowledged. The places are given back when it was.
+/// What is to be acknowledged. The place is given back when it was.
 pub(crate) struct Ended {
     ack: Ack,
-    _places: Places,
+    _place: OwnedSemaphorePermit,
     refusals: u32,
     /// How often a transaction had its row locked.
     locked: u32,
@@ -29,7 +29,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    pub(crate) fn new(row: Claimed, ending: Ending, places: Places) -> Self {
+    pub(crate) fn new(row: Claimed, ending: Ending, place: OwnedSemaphorePermit) -> Self {
         let ending = match ending {
             Ending::Dead(reason) => Ending::Dead(cut(reason)),
             ending => ending,
@@ -41,7 +41,7 @@ impl Ended {
                 token,
                 ending,
             },
-            _places: places,
+            _place: place,
             refusals: 0,
             locked: 0,
             lost: false,
@@ -201,17 +201,20 @@ impl<S: Store> Acker<S> {
         let asked = self.node.timer.now();
         let answer = self.node.store.acknowledge(acks).await;
         self.share.note(self.node.in_time(asked, &answer));
-        match &answer {
-            Ok(_) => return answer,
-            Err(Error::Uncertain(_)) => part.iter_mut().for_each(|one| one.lost = true),
-            Err(Error::Refused(_)) => {
-                if let [one] = part {
-                    one.refused();
-                }
-            }
-            Err(_) => {}
+        let error = match answer {
+            Ok(changed) => return Ok(changed),
+            // A trigger may fail by what else means that a database is not ready: what the store
+            // does not do, though it is there, it refuses.
+            Err(Error::Unavailable(cause)) if self.node.is_reached().await => Error::Refused(cause),
+            Err(error) => error,
+        };
+        self.node.failed(&error, "a batch was not acknowledged");
+        match (&error, &mut *part) {
+            (Error::Uncertain(_), lost) => lost.iter_mut().for_each(|one| one.lost = true),
+            (Error::Refused(_), [one]) => one.refused(),
+            _ => {}
         }
-        answer.inspect_err(|error| self.node.failed(error, "a batch was not acknowledged"))
+        Err(error)
     }
 
     /// Ends what has an answer, and returns the rest: rows that a transaction has locked.

@@ -6,7 +6,8 @@ use crate::store::{Answer, Name, NewTimer, Store};
 use crate::sync::JoinSet;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tickwheel::Timer;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// How many requests one batch holds: larger ones are no faster, and keep their rows for longer.
@@ -90,10 +91,21 @@ pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> 
     batch
 }
 
-type Waiting<R> = (R, oneshot::Sender<Result<<R as Call>::Answer, Error>>);
+/// A request, and what belongs to it.
+type Waiting<R> = (R, Caller<<R as Call>::Answer>);
+
+struct Caller<A> {
+    asked: Instant,
+    answer: oneshot::Sender<Result<A, Error>>,
+}
+
+/// How long a request waits for its turn while the store does not answer: batches become small
+/// then, and each may take as long as a statement.
+const TURN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Batcher<R: Call> {
     requests: mpsc::Sender<Waiting<R>>,
+    timer: Timer,
 }
 
 impl<R: Call> Batcher<R> {
@@ -110,12 +122,19 @@ impl<R: Call> Batcher<R> {
             };
             tasks.spawn(worker.run());
         }
-        Batcher { requests }
+        Batcher {
+            requests,
+            timer: node.timer.clone(),
+        }
     }
 
     pub(crate) async fn call(&self, request: R) -> Result<R::Answer, Error> {
         let (answer, answered) = oneshot::channel();
-        let sent = self.requests.send((request, answer)).await;
+        let caller = Caller {
+            asked: self.timer.now(),
+            answer,
+        };
+        let sent = self.requests.send((request, caller)).await;
         sent.map_err(|_| Error::Closed)?;
         answered
             .await
@@ -143,9 +162,28 @@ impl<S: Store, R: Call> Worker<S, R> {
                 }
                 waiting.extend(some);
             }
+            self.give_up(&mut waiting);
             let batch = take_batch(&mut waiting, self.share.of(BATCH));
-            self.answer(batch, &mut locked).await;
+            if !batch.is_empty() {
+                self.answer(batch, &mut locked).await;
+            }
             while locked.try_join_next().is_some() {}
+        }
+    }
+
+    /// Answers what has waited too long for a store that does not answer.
+    fn give_up(&self, waiting: &mut VecDeque<Waiting<R>>) {
+        if !self.share.is_halved() {
+            return;
+        }
+        let now = self.node.timer.now();
+        while let Some((request, caller)) = waiting.pop_front() {
+            if now.saturating_duration_since(caller.asked) < TURN {
+                waiting.push_front((request, caller));
+                return;
+            }
+            let error = Error::unavailable("the store does not answer, and was not asked");
+            let _ = caller.answer.send(Err(error)); // Nobody waits any more: dropped.
         }
     }
 
@@ -166,14 +204,14 @@ impl<S: Store, R: Call> Worker<S, R> {
                 }
                 Err(error) => part.iter().map(|_| Err(error.clone())).collect(),
             };
-            for ((request, sender), answer) in part.into_iter().zip(answers) {
+            for ((request, caller), answer) in part.into_iter().zip(answers) {
                 if let Some(answer) = answer.transpose() {
-                    let _ = sender.send(answer); // Nobody waits any more: dropped.
+                    let _ = caller.answer.send(answer); // Nobody waits any more: dropped.
                     continue;
                 }
                 let node = Arc::clone(&self.node);
                 locked.spawn(async move {
-                    drop(sender.send(retry_locked(&node, request).await));
+                    drop(caller.answer.send(retry_locked(&node, request).await));
                 });
             }
         }

@@ -8,6 +8,7 @@ use crate::sync::{HashMap, Mutex, lock};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// How long a claim lasts at most, unless the lease is longer. Each renewal doubles the term, so
 /// that a long handler costs few renewals.
@@ -41,7 +42,15 @@ struct Claim {
     /// Whether it took the place of a claim that had run out. Otherwise that one's handler has
     /// acknowledged its timer in a transaction, and goes on.
     follows_lapsed: bool,
+    /// Its share of the room for suspects: see [`taker`](crate::node::taker). Given back once the
+    /// process has lived with the timer until then.
+    share: Option<OwnedSemaphorePermit>,
+    suspect_until: Instant,
 }
+
+/// For how many leases a process lives with a timer that was in crashes until the timer is no
+/// suspect any more: a long handler must not keep the timers of other dead nodes waiting.
+pub(crate) const SUSPECT: u32 = 12;
 
 impl Held {
     pub(crate) fn new(timer: Timer) -> Self {
@@ -56,7 +65,13 @@ impl Held {
     }
 
     /// Begins to hold a claim that was asked for then.
-    pub(crate) fn begin(&self, row: &Claimed, asked: Instant, term: Duration) -> Arc<Lease> {
+    pub(crate) fn begin(
+        &self,
+        row: &Claimed,
+        asked: Instant,
+        term: Duration,
+        share: Option<OwnedSemaphorePermit>,
+    ) -> Arc<Lease> {
         let lease = Arc::new(Lease {
             timer: self.timer.clone(),
             until: Mutex::new(asked + term),
@@ -68,6 +83,8 @@ impl Held {
             term,
             lease: Arc::clone(&lease),
             follows_lapsed: former.is_some_and(|former| former.lease.has_ended()),
+            share,
+            suspect_until: asked + term * SUSPECT,
         };
         if let Some(former) = former {
             // The store says that it is over.
@@ -118,6 +135,9 @@ impl Held {
             return false;
         }
         if renewed {
+            if asked >= claim.suspect_until {
+                claim.share = None;
+            }
             claim.term = renewal.term;
             *lock(&claim.lease.until) = asked + renewal.term;
             return false;
@@ -145,7 +165,8 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
     }
 }
 
-/// Renews a batch. Where the store refuses it, each half alone: one must not hold up the others.
+/// Renews a batch. Where the store does not, though it is there, each half alone: one must not hold
+/// up the others.
 async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) {
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
@@ -165,7 +186,8 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) {
             }
             Err(error) => {
                 node.failed(&error, "claims were not renewed");
-                if matches!(error, Error::Refused(_)) && part.len() > 1 {
+                let is_refused = matches!(error, Error::Refused(_));
+                if part.len() > 1 && (is_refused || node.is_reached().await) {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([rest, part]);
                 }

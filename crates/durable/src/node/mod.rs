@@ -18,7 +18,7 @@ use crate::entry::Error;
 use crate::node::acker::Ended;
 use crate::node::agenda::Agenda;
 use crate::node::keeper::Held;
-use crate::store::Place;
+use crate::store::{Place, Store};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::when::{StoreTime, draw};
 use stats::Stats;
@@ -92,9 +92,6 @@ pub(crate) struct Node<S> {
     pub(crate) counters: Mutex<Stats>,
 }
 
-/// A timer's place among those in flight, and its share of the room for suspects.
-pub(crate) type Places = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
-
 /// How long a task waits before it repeats a call that has failed, and how long after its first
 /// failure in a row.
 pub(crate) const LAST_PAUSE: Duration = Duration::from_millis(500);
@@ -145,6 +142,15 @@ impl<S> Node<S> {
         let is_lost = matches!(answer, Err(Error::Unavailable(_) | Error::Uncertain(_)));
         let took = self.timer.now().saturating_duration_since(asked);
         !is_lost && took <= self.options.patience()
+    }
+
+    /// Returns whether the store answers at all, on the way that acknowledgements and renewals go:
+    /// then one of a batch that has failed is at fault.
+    pub(crate) async fn is_reached(&self) -> bool
+    where
+        S: Store,
+    {
+        self.store.renew(Vec::new()).await.is_ok()
     }
 
     /// Notes how a claim, a takeover, a renewal or a look was answered: see [`taker`].
@@ -208,6 +214,11 @@ impl Share {
     /// Returns the share of so much, at least one.
     pub(crate) fn of(&self, all: usize) -> usize {
         (all >> self.halved.load(Relaxed)).max(1)
+    }
+
+    /// Returns whether the last answer was late or lost.
+    pub(crate) fn is_halved(&self) -> bool {
+        self.halved.load(Relaxed) > 0
     }
 
     pub(crate) fn note(&self, in_time: bool) {

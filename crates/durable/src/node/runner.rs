@@ -1,9 +1,9 @@
 //! Runs handlers on what was claimed, one for a name at a time.
 
 use crate::entry::{Due, Outcome, check_payload};
+use crate::node::Node;
 use crate::node::acker::Ended;
 use crate::node::keeper::Lease;
-use crate::node::{Node, Places};
 use crate::store::{Claimed, Claims, Ending, Name, Store};
 use crate::sync::{JoinSet, Mutex, lock};
 use crate::when::{Moment, When};
@@ -33,12 +33,12 @@ pub(crate) struct Runner<S> {
     running: Mutex<HashMap<Name, Option<Work>>>,
 }
 
-/// A claimed timer, and its places.
+/// A claimed timer, and its place.
 struct Work {
     row: Claimed,
     late_by: Duration,
     lease: Arc<Lease>,
-    places: Places,
+    place: OwnedSemaphorePermit,
 }
 
 impl<S: Store> Runner<S> {
@@ -76,12 +76,12 @@ impl<S: Store> Runner<S> {
         for row in claims.rows {
             // A store returns no more rows than it was asked for.
             let Some(place) = places.split(1) else { return };
-            let places = (place, share(row.crashes));
+            let share = share(row.crashes);
             let work = Work {
-                lease: node.held.begin(&row, asked, node.options.lease),
+                lease: node.held.begin(&row, asked, node.options.lease, share),
                 late_by: claims.now.since(row.due),
                 row,
-                places,
+                place,
             };
             if is_late {
                 self.end(work, Ending::GiveBack);
@@ -128,7 +128,7 @@ impl<S: Store> Runner<S> {
     }
 
     fn end(&self, work: Work, ending: Ending) {
-        let ended = Ended::new(work.row, ending, work.places);
+        let ended = Ended::new(work.row, ending, work.place);
         // The receiver ends with the node.
         let _ = self.node.ended.send(ended);
     }

@@ -3,9 +3,11 @@
 //! Timers that were in flight as a process went down are taken over few at a time, so that the one
 //! which brought it down is found, and the others leave. One that was alone in a crash waits until
 //! the process has lived without it for a while. Where it does not live so long, the crashes are
-//! not the timer's, and it is neither tried nor given up.
+//! not the timer's, and it is neither tried nor given up. One that has run for as long without a
+//! crash is no suspect any more.
 
 use crate::node::batcher::BATCH;
+use crate::node::keeper::SUSPECT;
 use crate::node::runner::Runner;
 use crate::node::{Node, Options};
 use crate::store::{ALONE, Store};
@@ -119,7 +121,7 @@ impl Options {
     /// it over. A timer that crashed alone waits for twelve leases, and after each further crash
     /// twice as long, up to 192 leases.
     fn most_crashes(&self, lived: Duration) -> u32 {
-        let waits = (0..5).map(|n| self.lease.saturating_mul(12 << n));
+        let waits = (0..5).map(|n| self.lease.saturating_mul(SUSPECT << n));
         match waits.filter(|wait| *wait <= lived).count() as u32 {
             5 => u32::MAX,
             passed => ALONE - 1 + passed,

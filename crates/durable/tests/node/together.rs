@@ -219,6 +219,38 @@ async fn what_was_in_a_crash_runs_again_a_hundred_at_a_time() {
     assert!(rig.store.is_empty());
 }
 
+/// Was in four crashes of others' making, and runs for hours, alone at first.
+#[tokio::test]
+async fn a_long_handler_that_was_in_crashes_keeps_no_other_dead_node_s_timers_waiting() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.lease(seconds(1)));
+    let node = start().await;
+    node.schedule(Entry::keyed("long", Duration::ZERO, "hang"))
+        .await
+        .unwrap();
+    rig.pass(seconds(1)).await;
+    drop(node);
+    for _ in 0..3 {
+        let node = start().await;
+        rig.pass(seconds(100)).await;
+        drop(node);
+    }
+    let node = start().await;
+    rig.pass(seconds(300)).await;
+    assert_eq!(node.stats().in_flight, 1, "the long one");
+    rig.fired();
+    let other = start().await;
+    let entries = (0..20).map(|n| Entry::keyed(format!("slow {n}"), Duration::ZERO, "x"));
+    other.schedule_many(entries.collect()).await.unwrap();
+    rig.pass(Duration::from_millis(500)).await;
+    let left = other.stats().in_flight;
+    assert!(left > 0, "the other node has some of them");
+    drop(other);
+    rig.pass(seconds(20)).await;
+    assert!(node.stats().taken_over > left);
+    assert_eq!(rig.store.len(), 1, "only the long one is left");
+}
+
 /// Lets a process go down again and again, until it is found which timer brings it down.
 #[tokio::test]
 async fn what_was_in_more_crashes_runs_again_ten_at_a_time_and_then_alone() {

@@ -30,7 +30,7 @@ pub(crate) enum Fault {
 
 /// Draws the fault of a call, if any.
 type Draw = Box<dyn FnMut(&'static str) -> Option<Fault> + Send>;
-type Refuses = Box<dyn Fn(&Ack) -> bool + Send + Sync>;
+type Refuses = Box<dyn Fn(&Ack) -> Option<Error> + Send + Sync>;
 
 /// A node's view of a store: the faults are its own, the timers are not.
 #[derive(Clone)]
@@ -39,8 +39,10 @@ pub(crate) struct Faulty {
     pub(super) timer: Timer,
     pub(super) faults: Arc<Mutex<HashMap<&'static str, VecDeque<Fault>>>>,
     pub(crate) draw: Arc<Mutex<Option<Draw>>>,
-    /// Which acknowledgements are refused, each time.
+    /// Which acknowledgements fail, each time.
     pub(super) refuses: Arc<Mutex<Option<Refuses>>>,
+    /// The name whose renewal fails, each time.
+    pub(super) spoilt: Arc<Mutex<Option<Name>>>,
     /// Names that a transaction has locked.
     pub(super) locked: Arc<Mutex<Vec<Name>>>,
     pub(super) calls: Arc<Mutex<HashMap<&'static str, u64>>>,
@@ -54,6 +56,7 @@ impl Faulty {
             faults: Arc::default(),
             draw: Arc::default(),
             refuses: Arc::default(),
+            spoilt: Arc::default(),
             locked: Arc::default(),
             calls: Arc::default(),
         }
@@ -118,7 +121,7 @@ impl Faulty {
     }
 }
 
-fn refused() -> Error {
+pub(super) fn refused() -> Error {
     let cause: Box<dyn std::error::Error + Send + Sync> = "refused".into();
     Error::Refused(Arc::from(cause))
 }
@@ -168,17 +171,21 @@ impl Operations for Faulty {
     }
 
     async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
+        let spoilt = lock(&self.spoilt).clone();
+        if renewals.iter().any(|it| Some(&it.name) == spoilt.as_ref()) {
+            return Err(Error::unavailable("a trigger's table is gone"));
+        }
         let call = |some| self.memory.renew(some);
         self.call("renew", self.unlocked(renewals, |it| &it.name, call))
             .await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        let refuses = lock(&self.refuses)
+        let error = lock(&self.refuses)
             .as_ref()
-            .is_some_and(|refuses| acks.iter().any(refuses));
-        if refuses {
-            return self.call("refused", async { Err(refused()) }).await;
+            .and_then(|refuses| acks.iter().find_map(refuses));
+        if let Some(error) = error {
+            return self.call("refused", async { Err(error) }).await;
         }
         let call = |some| self.memory.acknowledge(some);
         self.call("acknowledge", self.unlocked(acks, |it| &it.name, call))

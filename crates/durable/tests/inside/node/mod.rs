@@ -8,7 +8,7 @@ use crate::entry::{Due, Entry, Error, Outcome, Search};
 use crate::store::memory::{Memory, pass};
 use crate::store::{Ending, Name};
 use crate::sync::{Mutex, lock};
-use faulty::{Fault, Faulty};
+use faulty::{Fault, Faulty, refused};
 use std::sync::Arc;
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
@@ -90,16 +90,22 @@ fn now(key: &str, payload: &str) -> Entry {
     Entry::keyed(key, Duration::ZERO, payload)
 }
 
-/// Refuses the deaths of more timers than there are places, and at last their return as well.
+/// Refuses the deaths of more timers than there are places, and at last their return as well. A
+/// trigger may fail by any error, also by one that a store has which is away.
 #[tokio::test]
 async fn outcomes_that_are_refused_hold_nobody_up() {
-    for put_back_too in [false, true] {
+    let away = || Error::unavailable("a trigger's table is gone");
+    let errors: [fn() -> Error; 2] = [refused, away];
+    for (put_back_too, error) in [false, true]
+        .into_iter()
+        .flat_map(|it| errors.map(|by| (it, by)))
+    {
         let rig = Rig::new();
         let store = rig.store();
         *lock(&store.refuses) = Some(Box::new(move |ack| match ack.ending {
-            Ending::Dead(_) => true,
-            Ending::PutBack(_) => put_back_too,
-            _ => false,
+            Ending::Dead(_) => Some(error()),
+            Ending::PutBack(_) => put_back_too.then(error),
+            _ => None,
         }));
         let node = rig.node(&store, |it| it.max_in_flight(10)).await;
         let bad = (0..50).map(|n| now(&format!("bad {n}"), "dead"));
@@ -249,6 +255,22 @@ async fn a_node_that_takes_its_own_timer_over_waits_for_its_handler() {
     }
 }
 
+#[tokio::test]
+async fn a_claim_that_cannot_be_renewed_holds_no_other_one_up() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let node = rig.node(&store, |it| it).await;
+    *lock(&store.spoilt) = Some(Name::of_key("7"));
+    let entries = (0..20).map(|n| now(&n.to_string(), "asks"));
+    node.schedule_many(entries.collect())
+        .await
+        .expect("no fault");
+    rig.pass(seconds(1)).await;
+    assert_eq!(rig.fired().len(), 20);
+    rig.pass(seconds(9)).await;
+    assert_eq!(rig.fired(), ["7 is lost"]);
+}
+
 /// After an outage the living renew their claims before anybody takes them over.
 #[tokio::test]
 async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
@@ -325,6 +347,35 @@ async fn one_call_that_is_refused_refuses_no_other_of_its_batch() {
     // Of eight, four, two, and then one.
     assert_eq!((refused, rig.fired().len()), (1, 7));
     assert_eq!(store.calls("schedule"), 7);
+}
+
+/// Each answer takes longer than a call may wait, so that batches become small.
+#[tokio::test]
+async fn no_call_waits_for_all_those_before_it_while_the_store_hangs() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let node = rig.node(&store, |it| it).await;
+    *lock(&store.draw) = Some(Box::new(|operation| {
+        (operation == "schedule").then_some(Fault::Late(seconds(5)))
+    }));
+    let mut calls = Vec::new();
+    for number in 0..1_200 {
+        let node = node.clone();
+        let clock = rig.timer.clone();
+        calls.push(tokio::spawn(async move {
+            let asked = clock.now();
+            let _ = node.schedule(now(&number.to_string(), "x")).await; // It may fail.
+            clock.now() - asked
+        }));
+        rig.pass(Duration::from_millis(50)).await;
+    }
+    rig.pass(seconds(11)).await;
+    let mut longest = Duration::ZERO;
+    for call in calls {
+        assert!(call.is_finished(), "after {longest:?}");
+        longest = longest.max(call.await.expect("no panic"));
+    }
+    assert!(longest > seconds(4) && longest < seconds(11), "{longest:?}");
 }
 
 /// A reason is cut to what a store takes.
