@@ -276,6 +276,17 @@ impl<K: Hash + Eq + Clone> Book<K> {
         }
     }
 
+    /// Removes the leases that have run out, which are lost. Returns their keys.
+    pub(crate) fn lose_run_out(&mut self, now: Instant) -> Vec<K> {
+        // No lease is due after it has run out.
+        let due = self.due.range(..=(now, u64::MAX)).map(|(_, key)| key);
+        let has_run_out = |key: &&K| self.leases.get(*key).is_some_and(|it| it.runs_out <= now);
+        let lost: Vec<K> = due.filter(has_run_out).cloned().collect();
+        self.stats.lost += lost.len() as u64;
+        lost.iter().for_each(|key| drop(self.remove(key)));
+        lost
+    }
+
     /// Removes all leases, which are lost. Returns their keys.
     pub(crate) fn lose_all(&mut self) -> Vec<K> {
         self.stats.lost += self.leases.len() as u64;

@@ -16,8 +16,9 @@ use tickwheel::{AddError, Task, Timeout, Timer};
 
 /// The store in which leases are taken: a lock server, a database.
 ///
-/// Its methods are called with no lock held, by the timer's executor. `lost` has two exceptions:
+/// Its methods are called with no lock held, by the timer's executor. `lost` has three exceptions:
 /// - A [`hold`](crate::Leases::hold) that fails calls `lost` on the caller's thread.
+/// - If the executor refuses or drops a round, the thread that drops it calls `lost`.
 /// - After a shutdown of the timer, the thread that runs or drops the returned tasks calls `lost`.
 ///
 /// When the last clone of [`Leases`](crate::Leases) has been dropped, at most a call that was on
@@ -92,18 +93,37 @@ struct State<K> {
 }
 
 /// The timer's task: a round of renewals.
-struct RoundTask<K: Hash + Eq + Clone + Send + 'static>(Arc<Watchdog<K>>);
+struct RoundTask<K: Hash + Eq + Clone + Send + 'static> {
+    watchdog: Arc<Watchdog<K>>,
+    has_begun: bool,
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static> RoundTask<K> {
+    fn run(mut self) {
+        self.has_begun = true;
+        self.watchdog.run();
+    }
+}
 
 /// Plans the next round whatever has become of this one: it was refused by the executor, dropped
 /// with what a shutdown has returned, or a key has panicked. Like a failed renewal, the next round
 /// is a little later, unless this one has planned it.
 impl<K: Hash + Eq + Clone + Send + 'static> Drop for RoundTask<K> {
     fn drop(&mut self) {
-        let guard = self.0.lock();
-        if let Some(State { book, timer, .. }) = &*guard {
-            let earliest = timer.now() + book.terms.retry();
-            self.0.plan_next(guard, earliest, Vec::new());
-        }
+        let mut guard = self.watchdog.lock();
+        let Some(State { book, timer, .. }) = &mut *guard else {
+            return;
+        };
+        let now = timer.now();
+        // The executor may refuse the next rounds too, and only a round finds what is lost. One
+        // that has begun has looked, and a key that panicked in it would panic again.
+        let lost = if self.has_begun {
+            Vec::new()
+        } else {
+            book.lose_run_out(now)
+        };
+        let earliest = now + book.terms.retry();
+        self.watchdog.plan_next(guard, earliest, lost);
     }
 }
 
@@ -190,8 +210,11 @@ impl<K: Hash + Eq + Clone + Send + 'static> Watchdog<K> {
     fn plan(self: &Arc<Self>, state: &mut State<K>, due: Instant) -> Result<(), AddError<Task>> {
         // A round that was handed over cannot be hastened any more.
         if !state.round.as_ref().is_some_and(|round| round.hasten(due)) {
-            let round = RoundTask(Arc::clone(self));
-            state.round = Some(state.timer.at(due, move || round.0.run())?);
+            let round = RoundTask {
+                watchdog: Arc::clone(self),
+                has_begun: false,
+            };
+            state.round = Some(state.timer.at(due, move || round.run())?);
         }
         Ok(())
     }

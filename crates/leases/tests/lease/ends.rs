@@ -121,6 +121,23 @@ fn a_round_that_the_executor_refuses_is_planned_again() {
     );
 }
 
+/// Seen to fail: only rounds looked for what had run out, and none ran.
+#[test]
+fn what_runs_out_while_the_executor_refuses_each_round_is_reported_once() {
+    let refuses = |task: Task| -> Result<(), Task> { Err(task) };
+    let fixture = Fixture::with(|builder| builder.executor(refuses).build(), |terms| terms);
+    let _early = [1, 2].map(|key| fixture.leases.hold(key).unwrap());
+    fixture.pass(15);
+    let _late = fixture.leases.hold(3).unwrap();
+    fixture.pass(60);
+    assert_eq!(
+        fixture.take_lost(),
+        [(31, 1), (31, 2), (46, 3)],
+        "with the first round after it: one is tried each 2.5 s"
+    );
+    assert_eq!((fixture.take_renewals(), fixture.timer.len()), (vec![], 0));
+}
+
 /// Drops the last clone of the leases when the first of them is lost.
 #[derive(Clone, Default)]
 struct DropsAll {
