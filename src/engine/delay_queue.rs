@@ -256,6 +256,11 @@ impl DelayQueue {
         })
     }
 
+    /// Returns the number of the last turn that has begun.
+    pub(crate) fn turns(&self) -> u64 {
+        self.state.lock().turns
+    }
+
     /// Returns a tick that has come: that of the present when a turn was last looked for.
     #[inline]
     pub(crate) fn reached(&self) -> Tick {

@@ -186,7 +186,9 @@ impl<T, X: Extra> Shard<T, X> {
     ) {
         let time = &context.time;
         let size = round_size(wheel_size);
-        let wheel = TimingWheel::new(time.tick, size, time.present(), time.last());
+        // A turn ends although each of its tasks makes a source, and adds something to it for now.
+        let turn = context.delay_queue.turns();
+        let wheel = TimingWheel::new(time.tick, size, time.present(), time.last()).after(turn);
         let id = context.delay_queue.add_shard(source, ordinal);
         let mut state = self.lock();
         state.wheel.restart(wheel);

@@ -141,6 +141,15 @@ impl<T> TimingWheel<T> {
         }
     }
 
+    /// Leaves the present tick to the turns after this one, as if this one had flushed it.
+    pub(crate) fn after(mut self, turn: u64) -> Self {
+        self.taken_at = TakenAt {
+            tick: self.current,
+            turn,
+        };
+        self
+    }
+
     /// Starts over as another empty wheel. Keeps the slab, so that no key is issued again.
     pub(crate) fn restart(&mut self, fresh: Self) {
         let mut entries = mem::replace(&mut self.entries, Slab::new());

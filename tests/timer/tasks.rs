@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
+use tickwheel::keyed::KeyedTimer;
 use tickwheel::{
     Batch, Executor, ManualClock, SharedClosure, Task, Timeout, Timer, TimerEntry, WeakTimer, When,
 };
@@ -70,6 +71,43 @@ fn a_task_that_adds_itself_for_now_runs_once_per_call_beside_far_timers() {
         }
         timer.shutdown();
     }
+}
+
+/// Makes a keyed timer with a key that is due, which does the same when it expires, at most `limit`
+/// times in all. Only the last one is kept.
+fn make_again(timer: &Timer, runs: &Arc<AtomicUsize>, kept: &Kept, limit: usize) {
+    let again = timer.downgrade();
+    let counted = Arc::clone(runs);
+    let keeps = Arc::clone(kept);
+    let expired = move |(), ()| {
+        if counted.fetch_add(1, Relaxed) < limit {
+            make_again(&again.upgrade().unwrap(), &counted, &keeps, limit);
+        }
+    };
+    let keyed = KeyedTimer::new(timer, expired);
+    keyed.add((), Duration::ZERO, ()).unwrap();
+    let former = kept.lock().unwrap().replace(keyed);
+    drop(former);
+}
+
+type Kept = Arc<Mutex<Option<KeyedTimer<(), ()>>>>;
+
+/// Seen to fail: the shards of a keyed timer that was made during a turn were flushed in it, so the
+/// turn did not end.
+#[test]
+fn keys_of_keyed_timers_that_are_made_for_them_expire_once_per_call_each() {
+    let (timer, clock) = closures();
+    clock.advance(HOUR);
+    let runs = Arc::new(AtomicUsize::new(0));
+    let kept = Kept::default();
+    make_again(&timer, &runs, &kept, 1_000);
+    for call in 1..20 {
+        assert_eq!(timer.advance_clock(Duration::ZERO), 1, "call {call}");
+        timer.assert_invariants();
+    }
+    assert_eq!(runs.load(Relaxed), 19);
+    // It is kept by what its closure owns.
+    drop(kept.lock().unwrap().take());
 }
 
 #[test]
