@@ -495,7 +495,18 @@ impl<T, X> ShardState<T, X> {
     /// Extends the deadline of a present entry; an earlier one has no effect.
     #[inline]
     pub(crate) fn extend(&mut self, index: u32, due: Due) {
-        self.wheel.extend(index, due.deadline);
+        if self.wheel.extend(index, due.deadline) {
+            self.unfile_unless_due(index, due.deadline);
+        }
+    }
+
+    /// Unfiles an entry whose deadline is beyond the last one, unless it has passed, in the last
+    /// tick. Cold, so that [`extend`](Self::extend) does not prepare to read the clock.
+    #[cold]
+    fn unfile_unless_due(&mut self, index: u32, deadline: Nanos) {
+        if deadline > now(&self.context) {
+            self.wheel.unfile(index);
+        }
     }
 
     #[inline]

@@ -139,6 +139,7 @@ impl<T> LocalTimer<T> {
     pub fn touch(&mut self, key: TimerKey, deadline: u64) -> bool {
         let is_pending = self.wheel.get(key.0).is_some();
         if is_pending {
+            // No deadline is beyond the last one here.
             self.wheel.extend(key.0.index, self.due(deadline).deadline);
         }
         is_pending

@@ -267,19 +267,23 @@ impl<T> TimingWheel<T> {
     }
 
     /// Moves a present entry to a later deadline; an earlier one has no effect. Only writes the
-    /// deadline: the entry is filed again when its bucket is flushed.
+    /// deadline: the entry is filed again when its bucket is flushed. Returns whether the new
+    /// deadline never comes, unless it has passed.
     #[inline]
-    pub(crate) fn extend(&mut self, index: u32, deadline: Nanos) {
+    pub(crate) fn extend(&mut self, index: u32, deadline: Nanos) -> bool {
         let entry = self.entries.at_mut(index);
-        if deadline > entry.deadline() {
-            entry.set_deadline(deadline);
-            self.counters.rescheduled += 1;
-            if deadline > self.last {
-                // No thread wakes up for it. Its reference is stale now, and no sweep follows: the
-                // call that cancels the entry or files it again makes one.
-                self.next_filing(index);
-            }
+        if deadline <= entry.deadline() {
+            return false;
         }
+        entry.set_deadline(deadline);
+        self.counters.rescheduled += 1;
+        deadline > self.last
+    }
+
+    /// Unfiles a present entry, so that no thread wakes up for it. Its reference is stale now, and
+    /// no sweep follows: the call that cancels the entry or files it again makes one.
+    pub(crate) fn unfile(&mut self, index: u32) {
+        self.next_filing(index);
     }
 
     /// Moves a present entry to another deadline. Files it again only if it is filed later than

@@ -2,7 +2,7 @@
 
 use crate::{Fixture, HOUR, MS, NS, YEAR};
 use std::time::{Duration, Instant};
-use tickwheel::{Timer, TimerEntry, When};
+use tickwheel::{Timeout, Timer, TimerEntry, When};
 
 #[test]
 fn a_timer_expires_at_the_first_tick_after_its_deadline_and_never_before() {
@@ -87,6 +87,26 @@ fn what_is_too_far_away_does_not_expire_and_wakes_nobody() {
         returned.iter().map(TimerEntry::when).collect::<Vec<_>>(),
         [When::Never; 4]
     );
+}
+
+/// The last tick before the clock's end is a partial one: nothing is due at its end, but what has
+/// passed in it is. Seen to fail: what was touched in it was lost.
+#[test]
+fn what_has_passed_in_the_last_partial_tick_expires() {
+    let ways: [fn(&Timeout<u32>, Instant) -> bool; 4] = [
+        |_, _| true,
+        |timeout, at| timeout.touch(at),
+        |timeout, at| timeout.reschedule(at),
+        |timeout, at| timeout.hasten(at - 2 * MS),
+    ];
+    for moves in ways {
+        let fixture = Fixture::with(|builder| builder.tick(584 * YEAR));
+        fixture.clock.advance(584 * YEAR + HOUR);
+        let past = fixture.clock.now() - MS;
+        let timeout = fixture.timer.add(TimerEntry::at(past - MS, 1)).unwrap();
+        assert!(moves(&timeout, past));
+        assert_eq!(fixture.advance(Duration::ZERO), [1]);
+    }
 }
 
 #[test]
