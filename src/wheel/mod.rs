@@ -321,7 +321,8 @@ impl<T> LocalTimer<T> {
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = (u64, T)> + use<T> {
         let left = self.expired.drain(..);
         let mut tasks: Vec<_> = left.map(|popped| (self.now, popped.task)).collect();
-        for chunk in 0..self.wheel.chunks() {
+        // At least once: cancelled tasks leave references behind, and perhaps no chunk.
+        for chunk in 0..self.wheel.chunks().max(1) {
             self.wheel
                 .drain_chunk(chunk, |deadline, task| tasks.push((deadline.0, task)));
         }
@@ -497,5 +498,21 @@ mod tests {
         let burst: Vec<_> = (0..200_000).map(add).collect();
         assert!(burst.into_iter().all(|key| timer.cancel(key).is_some()));
         assert!(!timer.wheel.blocks.is_sparse());
+    }
+
+    /// Seen to fail: where nothing was pending, nothing was given back.
+    #[test]
+    fn a_timer_that_was_cleared_keeps_no_bucket_whatever_was_pending() {
+        for cancelled in [0, 9_999, 10_000] {
+            let mut timer = LocalTimer::new();
+            let keys: Vec<_> = (0..10_000).map(|number| timer.add(number, ())).collect();
+            for key in &keys[..cancelled] {
+                assert!(timer.cancel(*key).is_some());
+            }
+            timer.clear();
+            let left = (timer.wheel.depth(), timer.wheel.blocks.len());
+            assert_eq!(left, (0, 0), "{cancelled} were cancelled");
+            timer.assert_invariants();
+        }
     }
 }
