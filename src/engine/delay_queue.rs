@@ -382,9 +382,11 @@ impl DelayQueue {
             if until.is_some_and(|until| until <= Instant::now()) {
                 return false;
             }
-            state.sleepers += 1;
             let due = state.sleep(time).filter(|_| !time.clock.is_manual());
             let due = due.map(|due| time.clock.system_time_of(due, LOOK_AGAIN));
+            // After a user's clock was read, which may panic. The lock was not released since the
+            // look at the queue, and whoever reads this takes it.
+            state.sleepers += 1;
             state = self.changed.wait(state, due.into_iter().chain(until).min());
             state.sleepers -= 1;
             state.wakeups += 1;
@@ -452,5 +454,41 @@ impl DelayQueue {
 
     pub(crate) fn wakeups(&self) -> u64 {
         self.state.lock().wakeups
+    }
+}
+
+#[cfg(all(test, not(tickwheel_model)))]
+mod tests {
+    use super::*;
+    use crate::engine::clock::Clock;
+    use crate::engine::report::catch_panic;
+    use crate::wheel::tick::TickLength;
+    use std::sync::atomic::AtomicU32;
+
+    /// Seen to fail: the last reading is made after the look at the queue, and left a sleeper.
+    #[test]
+    fn nobody_sleeps_whose_clock_has_panicked() {
+        for panics_at in 1..4 {
+            let readings = Arc::new(AtomicU32::new(0));
+            let start = Instant::now();
+            let own = Arc::clone(&readings);
+            let read = move || {
+                let reading = own.fetch_add(1, Ordering::Relaxed);
+                assert!(reading != panics_at, "which is what the test is about");
+                start
+            };
+            let time = Time::new(Clock::reading(read), TickLength::new(1_000_000));
+            let queue = DelayQueue::default();
+            let shard = queue.add_shard(1, 0);
+            let first = First {
+                tick: Tick(5),
+                turn: 0,
+                cascade: Tick::NEVER,
+            };
+            queue.offer(shard, first);
+            let waited = catch_panic(|| queue.wait(&time, None));
+            assert!(waited.is_none(), "{panics_at}");
+            assert_eq!(queue.state.lock().sleepers, 0, "{panics_at}");
+        }
     }
 }
