@@ -20,6 +20,10 @@ use tickwheel_leases::Leases;
 /// visits every armed bucket once, but no timer. It holds a shard's lock while it visits the
 /// buckets of that shard.
 ///
+/// A scrape holds a clone of each timer while it reads that timer, and so may drop the last one,
+/// which waits for the reaper's batch. If a task needs the registry's lock, shut the timer down
+/// before you drop your last clone.
+///
 /// Names become the labels `timer`, `purgatory`, `keyed_timer`, `leases` and `durable`. A name
 /// that is taken gets a number: the second timer called `sessions` is shown as `sessions-2`.
 ///
