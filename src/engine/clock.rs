@@ -145,9 +145,10 @@ impl Clock {
     ///
     /// # What `read` may do
     /// Every thread that uses the timer calls `read`, also under the timer's locks. For a keyed
-    /// queue only its owner does. `read` must be quick, and must not use the timer. A panic passes
-    /// to the caller, whose operation may be lost. The reaper counts and reports the panic, rests,
-    /// and goes on.
+    /// queue only its owner does. `read` must be quick, and must neither use the timer nor panic. A
+    /// panic passes to the caller, whose operation may be lost or half done: what it adds may then
+    /// count as pending, and never expire, until it is cancelled or the timer is shut down. The
+    /// reaper counts and reports the panic, rests, and goes on.
     #[must_use]
     pub fn reading(read: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         let origin = OnceLock::new();
