@@ -106,7 +106,8 @@
 //!   `catch_unwind`.
 //! - **No stalls.** No call holds a lock for a time proportional to the number of timers. Each of
 //!   these exceptions locks one shard at a time:
-//!   - a shard's table of keys, chunks or armed buckets doubles or shrinks under its lock;
+//!   - a shard's table of keys, chunks or armed buckets doubles or shrinks under its lock; that of
+//!     keys is also rebuilt now and then, while keys come and go;
 //!   - [`Timer::snapshot`] visits the armed buckets of a shard under its lock;
 //!   - [`Timer::shutdown`] and the drop of a last clone free the emptied tables of a shard under
 //!     its lock.

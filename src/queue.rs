@@ -74,10 +74,10 @@ const WHEEL_SIZE: usize = 64;
 ///
 /// # Costs
 /// Inserting, removing and moving take constant time on average. The index is rebuilt when the keys
-/// have doubled, or have become few. Expiring a value takes constant time, plus one move for each
-/// wheel level that the value lay above the finest. A queue takes 576 bytes, and with its first key
-/// 4 to 9 KB: the farther the deadline, the more. A thousand or more keys of 8 bytes, with values
-/// of 8, take 70 to 100 bytes each.
+/// have doubled or have become few, or, now and then, while keys come and go. Expiring a value
+/// takes constant time, plus one move for each wheel level that the value lay above the finest. A
+/// queue takes 576 bytes, and with its first key 3 to 15 KB: the farther the deadline, the more. A
+/// thousand or more keys of 8 bytes, with values of 8, take 70 to 100 bytes each.
 pub struct KeyedQueue<K, V, S = RandomState> {
     clock: Clock,
     /// When the tick [`ORIGIN`] began.

@@ -90,9 +90,10 @@ const SHARDS: usize = 8;
 /// Unless its documentation says otherwise, each method takes constant time on average, and holds
 /// the lock of one shard meanwhile. Keys lie in shards: at least 8 for each hardware thread, and at
 /// most 4096. A shard's index is rebuilt under the shard's lock when its keys have doubled or have
-/// become few, in time proportional to them. A thread that keeps some keys locked without a pause
-/// delays the expiry of these keys, and of no others. A key that expires costs an allocation, for
-/// the task that calls `expired`. A key that is cancelled or extended costs none.
+/// become few, or, now and then, while keys come and go, in time proportional to them. A thread
+/// that keeps some keys locked without a pause delays the expiry of these keys, and of no others. A
+/// key that expires costs an allocation, for the task that calls `expired`. A key that is cancelled
+/// or extended costs none.
 ///
 /// Each key counts once in the timer's `len` and `stats`, and towards `max_pending`, until it is
 /// taken out. It counts in the timer's `snapshot` unless it never expires. Its lateness is measured

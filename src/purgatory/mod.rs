@@ -72,9 +72,9 @@ const SHARDS: usize = 16;
 /// of a key, such as a `&str` for a `String`.
 ///
 /// Keys lie in shards: at least 16 for each hardware thread, and at most 4096. A shard's table is
-/// rebuilt under the shard's lock when its keys have doubled or have become few, in time
-/// proportional to them. The documented times are averages: a call that triggers a rebuild takes
-/// longer.
+/// rebuilt under the shard's lock when its keys have doubled or have become few, or, now and then,
+/// while keys come and go, in time proportional to them. The documented times are averages: a call
+/// that triggers a rebuild takes longer.
 ///
 /// Modelled on Apache Kafka's `DelayedOperationPurgatory`. The page
 /// [`guide::purgatory`](crate::guide::purgatory) has examples and lists the differences.
