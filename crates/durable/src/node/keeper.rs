@@ -31,7 +31,8 @@ impl Lease {
 /// What this node has claimed and not acknowledged.
 pub(crate) struct Held {
     timer: Timer,
-    /// Locked for a look, and once in an eighth of a lease for a look at all.
+    /// Locked for a look. For a look at all once in an eighth of a lease, or eight times as often
+    /// while rows are locked.
     claims: Mutex<HashMap<Name, Claim>>,
 }
 
@@ -156,18 +157,27 @@ impl Held {
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
     let share = Share::default();
     // Of the half of a term that is left, three rounds may fail.
-    while node.timer.sleep(node.options.lease / 8).await.is_ok() {
+    let round = node.options.lease / 8;
+    let mut pause = round;
+    while node.timer.sleep(pause).await.is_ok() {
+        pause = round;
         let mut stale = node.held.stale();
         while !stale.is_empty() {
             let count = stale.len().min(share.of(BATCH));
-            renew(&node, stale.drain(..count).collect(), &share).await;
+            let any_locked = renew(&node, stale.drain(..count).collect(), &share).await;
+            if any_locked {
+                // A key that many schedule again and again is locked most of the time, but not for
+                // long: three rounds alone would not meet a moment without.
+                pause = round / 8;
+            }
         }
     }
 }
 
-/// Renews a batch. Where the store does not, though it is there, each half alone: one must not hold
-/// up the others.
-async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) {
+/// Renews a batch, and returns whether a transaction has some of its rows locked. Where the store
+/// does not renew, though it is there, each half alone: one must not hold up the others.
+async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> bool {
+    let mut any_locked = false;
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
         let asked = node.timer.now();
@@ -178,20 +188,28 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) {
         match answer {
             Ok(changed) => {
                 for (renewal, answer) in part.iter().zip(changed.answers) {
-                    // A transaction has the row locked: again in the next round.
-                    let Some(renewed) = answer else { continue };
+                    let Some(renewed) = answer else {
+                        any_locked = true;
+                        continue;
+                    };
                     let is_lost = node.held.note(renewal, renewed, asked);
                     node.count().claims_lost += u64::from(is_lost);
                 }
             }
             Err(error) => {
                 node.failed(&error, "claims were not renewed");
-                let is_refused = matches!(error, Error::Refused(_));
-                if part.len() > 1 && (is_refused || node.is_reached().await) {
+                let is_at_fault = match error {
+                    Error::Refused(_) => true,
+                    Error::Unavailable(_) => node.is_reached().await,
+                    // It has waited long enough for this answer.
+                    _ => false,
+                };
+                if is_at_fault && part.len() > 1 {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([rest, part]);
                 }
             }
         }
     }
+    any_locked
 }

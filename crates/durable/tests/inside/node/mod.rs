@@ -271,6 +271,24 @@ async fn a_claim_that_cannot_be_renewed_holds_no_other_one_up() {
     assert_eq!(rig.fired(), ["7 is lost"]);
 }
 
+/// As where many schedule one key again and again: each of them has it locked for a moment.
+#[tokio::test]
+async fn a_claim_whose_row_is_locked_most_of_the_time_is_renewed() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let node = rig.node(&store, |it| it).await;
+    node.schedule(now("a", "asks")).await.expect("no fault");
+    rig.pass(Duration::from_millis(100)).await;
+    for _ in 0..150 {
+        lock(&store.locked).push(Name::of_key("a"));
+        rig.pass(Duration::from_millis(370)).await;
+        lock(&store.locked).clear();
+        rig.pass(Duration::from_millis(30)).await;
+    }
+    assert_eq!(rig.fired(), ["a#1"]);
+    assert_eq!(node.stats().taken_over, 0);
+}
+
 /// After an outage the living renew their claims before anybody takes them over.
 #[tokio::test]
 async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
