@@ -203,10 +203,7 @@ impl<S: Store> Acker<S> {
         self.share.note(self.node.in_time(asked, &answer));
         let error = match answer {
             Ok(changed) => return Ok(changed),
-            // A trigger may fail by what else means that a database is not ready: what the store
-            // does not do, though it is there, it refuses.
-            Err(Error::Unavailable(cause)) if self.node.is_reached().await => Error::Refused(cause),
-            Err(error) => error,
+            Err(error) => self.node.why(error).await,
         };
         self.node.failed(&error, "a batch was not acknowledged");
         match (&error, &mut *part) {

@@ -175,7 +175,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
 }
 
 /// Renews a batch, and returns whether a transaction has some of its rows locked. Where the store
-/// does not renew, though it is there, each half alone: one must not hold up the others.
+/// refuses it, each half alone: one must not hold up the others.
 async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> bool {
     let mut any_locked = false;
     let mut parts = vec![batch];
@@ -197,14 +197,9 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> 
                 }
             }
             Err(error) => {
+                let error = node.why(error).await;
                 node.failed(&error, "claims were not renewed");
-                let is_at_fault = match error {
-                    Error::Refused(_) => true,
-                    Error::Unavailable(_) => node.is_reached().await,
-                    // It has waited long enough for this answer.
-                    _ => false,
-                };
-                if is_at_fault && part.len() > 1 {
+                if matches!(error, Error::Refused(_)) && part.len() > 1 {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([rest, part]);
                 }

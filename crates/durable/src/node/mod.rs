@@ -144,13 +144,19 @@ impl<S> Node<S> {
         !is_lost && took <= self.options.patience()
     }
 
-    /// Returns whether the store answers at all, on the way that acknowledgements and renewals go:
-    /// then one of a batch that has failed is at fault.
-    pub(crate) async fn is_reached(&self) -> bool
+    /// Returns why a batch of acknowledgements or renewals has failed. A trigger may fail by what
+    /// else means that a database is not ready: what the store does not do, though it answers on
+    /// the same way, it refuses. After a lost answer it is not asked: that has taken long enough.
+    pub(crate) async fn why(&self, error: Error) -> Error
     where
         S: Store,
     {
-        self.store.renew(Vec::new()).await.is_ok()
+        match error {
+            Error::Unavailable(cause) if self.store.renew(Vec::new()).await.is_ok() => {
+                Error::Refused(cause)
+            }
+            error => error,
+        }
     }
 
     /// Notes how a claim, a takeover, a renewal or a look was answered: see [`taker`].
