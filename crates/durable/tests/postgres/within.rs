@@ -140,6 +140,43 @@ async fn a_transaction_of_a_strict_level_fails_and_may_be_repeated() {
     }
 }
 
+/// The other transaction deletes the key's row and inserts another one, while a call waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_waits_meets_the_timer_that_has_come_meanwhile() {
+    let namespace = name();
+    let (node, _fired) = node(&namespace).await;
+    let mut first = client().await;
+    let mut second = client().await;
+    let watcher = client().await;
+    schedule(&node, "key", HOUR).await;
+    for call in ["cancel", "touch"] {
+        let other = first.transaction().await.unwrap();
+        node.cancel_in(&other, "key").await.unwrap();
+        let entry = Entry::keyed("key", HOUR, call);
+        node.schedule_in(&other, entry).await.unwrap();
+        let own = second.transaction().await.unwrap();
+        let pid: i32 = own
+            .query_one("SELECT pg_backend_pid()", &[])
+            .await
+            .unwrap()
+            .get(0);
+        let waits = async {
+            let sql = "SELECT cardinality(pg_blocking_pids($1)) > 0";
+            until(async || watcher.query_one(sql, &[&pid]).await.unwrap().get(0)).await;
+            other.commit().await.unwrap();
+        };
+        if call == "cancel" {
+            let (cancelled, ()) = tokio::join!(node.cancel_in(&own, "key"), waits);
+            assert_eq!(cancelled.unwrap(), Cancelled::Cancelled(b"cancel".to_vec()));
+            own.rollback().await.unwrap();
+        } else {
+            let (touched, ()) = tokio::join!(node.touch_in(&own, "key", HOUR), waits);
+            assert_eq!(touched.unwrap(), Touched::Moved);
+            own.commit().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sql_is_refused_what_it_may_not() {
     let own = name();

@@ -1,18 +1,19 @@
--- What nodes ask, a batch in each call. A function is planned once in each session; each of its
--- statements sees what was committed before that statement.
+-- The calls of nodes, each for a batch. A session plans a function once. Each statement of a
+-- function sees all that was committed before the statement.
 --
--- Each function locks rows by their names, or from a place on, and changes them by where they lie
--- (`ctid`): a row that is locked stays there, and the next statement sees that row as it was
--- locked. In one statement that would be wrong: its snapshot may be older than its locks.
+-- Each function first locks rows, and then changes the rows where they lie (`ctid`) by later
+-- statements. A locked row stays where it is, and a later statement sees the row as it was locked.
+-- A single statement could not do both: its snapshot may be older than its locks.
 --
--- The clock is read in the statement that locks, once the transaction has its number: see `Floor`.
+-- A function that makes rows due takes its transaction's number before it reads the clock: see
+-- `Floor`.
 
--- The later of two times, at most the last that there is.
+-- Returns the later of two times, at most the year 5138.
 CREATE FUNCTION tickwheel.at_least(at bigint, other bigint) RETURNS bigint LANGUAGE sql IMMUTABLE
     AS $$ SELECT least(greatest(at, other), 100000000000000000) $$;
 
--- Which of these rows are still there, in the order in which they are due, as far as their payloads
--- have so many bytes together, or one of them.
+-- Returns the first of these rows in the order of their due times: as many as have payloads of at
+-- most `bytes` together, but at least one. Leaves out rows that were deleted.
 CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAGE sql AS $$
     SELECT coalesce(array_agg(f.ctid), '{}') FROM (
         SELECT t.ctid, octet_length(t.payload) AS own,
@@ -21,17 +22,17 @@ CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAG
     WHERE f.size <= bytes OR f.size = f.own
 $$;
 
--- A timer that was claimed. The row without a name speaks of all: `claim` is the clock, `id` how
--- many expired, `due` and `planned` the next due time and id, `tag` whether there are more ('1'),
--- and the last two from which place on, if so.
+-- A claimed timer. The row without a name is about the whole claim: `claim` is the clock, `id` the
+-- number of expired timers, `due` and `planned` are the due time and id of the next row, `tag` is
+-- '1' if more rows are due, and `last_due` and `last_id` are the place where the next claim begins.
 CREATE TYPE tickwheel.claimed AS (
     name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
     tag text, payload bytea, last_due bigint, last_id bigint
 );
 
--- Claims rows that are due, from a place on: at most `most`, and `bytes` of payloads unless it is
--- one row; what has expired ends. Of the rows that pauses hold, at most `holds` are put off, and
--- the others passed over, 5,000 at a time.
+-- Claims due rows from a place on: at most `most` rows, and at most `bytes` of payloads unless it
+-- is one row. Deletes rows that have expired. Puts off at most `holds` of the rows that pauses
+-- hold, and passes over the others. A call reads at most 5,000 rows while there are pauses.
 CREATE FUNCTION tickwheel.claim_batch(
     namespace text, most bigint, holds bigint, lease bigint, bytes bigint, from_due bigint,
     from_id bigint
@@ -40,7 +41,7 @@ CREATE FUNCTION tickwheel.claim_batch(
 DECLARE
     now bigint;
     begun bigint;
-    -- Whether a pause holds all, and the tags that pauses hold; null without any pause.
+    -- Whether all timers are paused, and which tags are. Both are null if there is no pause.
     all_held boolean;
     tags text[];
     least_id bigint := -9223372036854775808;
@@ -81,7 +82,7 @@ BEGIN
     IF cardinality(tids) = most AND most > 0 THEN
         SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
     END IF;
-    -- A row that has ended is not seen any more where it lay.
+    -- `tids` keeps the places of the deleted rows: later statements find no row there.
     IF expires < now THEN
         DELETE FROM tickwheel.timer t
             WHERE t.ctid = ANY (tids) AND now > coalesce(t.planned, t.due) + t.expires;
@@ -108,8 +109,8 @@ BEGIN
         last.id := from_id;
     END IF;
     IF cardinality(held) > 0 THEN
-        -- A pause that ends or is shortened meanwhile waits for this claim, and lets go what it
-        -- puts off: nothing else would.
+        -- Locks the pauses. A call that ends or shortens one of them waits for this claim, and then
+        -- releases the rows that this claim puts off. Otherwise nothing would release them.
         PERFORM FROM unnest(ARRAY[''] || ARRAY(
                 SELECT DISTINCT 't' || t.tag FROM tickwheel.timer t
                 WHERE t.ctid = ANY (held) AND t.tag IS NOT NULL)) AS s(scope)
@@ -118,7 +119,7 @@ BEGIN
                 WHERE p.space = namespace AND p.scope = s.scope AND p.until > now FOR SHARE) p;
         SELECT p.until INTO all_until FROM tickwheel.pause p
             WHERE p.space = namespace AND p.scope = '' AND p.until > now;
-        -- A pause may be over by now: no row becomes due before `begun`, see `Floor`.
+        -- A pause may have ended by now, but no row may become due before `begun`: see `Floor`.
         UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
             planned = coalesce(t.planned, t.due), due = greatest(begun, all_until, (
                 SELECT p.until FROM tickwheel.pause p
@@ -139,39 +140,53 @@ BEGIN
         (last.due IS NOT NULL)::int::text, NULL::bytea, last.due, last.id;
 END $$;
 
--- Locks keys' rows, in the order of their names, waiting for who has them. What was deleted or
--- renamed meanwhile may be there again: the next look has a snapshot of its own.
-CREATE FUNCTION tickwheel.wait_for(namespace text, names text[]) RETURNS void
-LANGUAGE plpgsql AS $$
+-- Locks a batch's rows by their names. `tids`: where the rows lie, in the order of the names; null
+-- for a name whose row is not locked here. `busy`: the numbers of the names whose rows another
+-- transaction has locked. The other names have no row. With `waits` there is one name, and the
+-- function waits for that transaction.
+CREATE FUNCTION tickwheel.lock_batch(
+    namespace text, names text[], waits boolean, OUT now bigint, OUT tids tid[], OUT busy bigint[]
+) LANGUAGE plpgsql AS $$
 DECLARE
-    one text;
-BEGIN
-    FOR one IN SELECT n FROM unnest(names) AS n ORDER BY n LOOP
-        LOOP
-            PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = one FOR UPDATE;
-            EXIT WHEN FOUND;
-            PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = one;
-            EXIT WHEN NOT FOUND;
-        END LOOP;
-    END LOOP;
-END $$;
-
--- Which of a batch's rows, by their numbers, do not exist: those that could not be locked do.
-CREATE FUNCTION tickwheel.missing(namespace text, names text[], numbers bigint[])
-RETURNS SETOF bigint LANGUAGE plpgsql AS $$
-DECLARE
+    own tid;
     number bigint;
 BEGIN
-    FOREACH number IN ARRAY numbers LOOP
+    busy := '{}';
+    WHILE waits LOOP
+        SELECT t.ctid INTO own FROM tickwheel.timer t
+            WHERE t.space = namespace AND t.name = names[1] FOR UPDATE;
+        EXIT WHEN FOUND;
+        -- The other transaction may have deleted the row and inserted another one. The statement
+        -- above does not see that row, as its snapshot is older.
+        PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = names[1];
+        EXIT WHEN NOT FOUND;
+    END LOOP;
+    IF waits THEN
+        now := tickwheel.clock();
+        tids := ARRAY[own];
+        RETURN;
+    END IF;
+    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+    SELECT min(c.now), array_agg(t.ctid) INTO now, tids FROM c CROSS JOIN unnest(names) AS i(name)
+        LEFT JOIN LATERAL (
+            SELECT t.ctid FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
+            LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    -- An empty batch asks for the clock.
+    now := coalesce(now, tickwheel.clock());
+    FOR number IN
+        SELECT k.n FROM unnest(tids) WITH ORDINALITY AS k(tid, n) WHERE k.tid IS NULL LOOP
         PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = names[number];
-        IF NOT FOUND THEN
-            RETURN NEXT number;
+        IF FOUND THEN
+            busy := busy || number;
         END IF;
     END LOOP;
 END $$;
 
--- Renews claims. Answers as all batches do: the row with number 0 has the clock; a row whose claim
--- is another's by now, or that does not exist, is false; one that somebody has locked is left out.
+-- The functions below answer with a row for each name of the batch, by its number from 1. Number 0
+-- has the clock. A name without a row in the answer has no timer, or its claim is over. A null
+-- `answer` says that another transaction has the row locked.
+
+-- Renews claims. `answer`: true.
 CREATE FUNCTION tickwheel.renew_batch(
     namespace text, names text[], tokens bigint[], terms bigint[]
 ) RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean)
@@ -180,31 +195,28 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now bigint;
     tids tid[];
-    fenced bigint[];
-    absent bigint[];
+    busy bigint[];
 BEGIN
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), array_agg(CASE WHEN t.claim = i.token THEN t.ctid END),
-        array_agg(i.n) FILTER (WHERE t.claim <> i.token),
-        coalesce(array_agg(i.n) FILTER (WHERE t.claim IS NULL), '{}')
-        INTO now, tids, fenced, absent
-        FROM c CROSS JOIN unnest(names, tokens) WITH ORDINALITY AS i(name, token, n)
-        LEFT JOIN LATERAL (
-            SELECT t.ctid, t.claim FROM tickwheel.timer t
-            WHERE t.space = namespace AND t.name = i.name LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
+    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, false) l;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::boolean FROM unnest(busy) AS n;
     RETURN QUERY UPDATE tickwheel.timer t SET until = now + k.term
-        FROM unnest(tids, terms) WITH ORDINALITY AS k(tid, term, n)
-        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true;
-    -- No renewals ask what time it is.
-    RETURN QUERY SELECT 0::bigint, coalesce(now, tickwheel.clock()), NULL::bigint, NULL::boolean;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(fenced) AS n;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false
-        FROM tickwheel.missing(namespace, names, absent) AS n;
+        FROM unnest(tids, tokens, terms) WITH ORDINALITY AS k(tid, token, term, n)
+        WHERE t.ctid = k.tid AND t.claim = k.token
+        RETURNING k.n, NULL::bigint, NULL::bigint, true;
 END $$;
 
--- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. What waits for
--- the end of the run takes the timer's place, whatever its outcome; where that was cancelled, the
--- row ends.
+-- Whether the row is deleted when its claim ends. Kinds: see `ack_batch`.
+CREATE FUNCTION tickwheel.ends(t tickwheel.timer, kind int) RETURNS boolean LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT t.next IS NULL
+        AND (t.next_id IS NOT NULL OR kind = 0 OR t.cancelled AND kind NOT IN (4, 5))
+$$;
+
+-- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. A timer that
+-- waits for the end of the run takes the row, whatever the kind; if that timer was cancelled, the
+-- row is deleted. `answer`: true. A row that a trigger of the user's keeps has no answer: its claim
+-- runs out.
 CREATE FUNCTION tickwheel.ack_batch(
     namespace text, names text[], tokens bigint[], kinds int[], ats bigint[], afters bigint[],
     planned_ats bigint[], payloads bytea[], reasons text[], waits boolean
@@ -213,47 +225,18 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now bigint;
-    gone tid[];
-    ended bigint[];
-    kept tid[];
-    fenced bigint[];
-    absent bigint[];
-    unknown bigint[];
-    deleted bigint;
+    tids tid[];
+    busy bigint[];
 BEGIN
     PERFORM pg_current_xact_id();
-    LOOP
-        IF waits THEN
-            PERFORM tickwheel.wait_for(namespace, names);
-        END IF;
-        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-        SELECT min(c.now), array_agg(t.ctid) FILTER (WHERE t.is_own AND t.ends),
-            array_agg(i.n) FILTER (WHERE t.is_own AND t.ends),
-            array_agg(CASE WHEN t.is_own AND NOT t.ends THEN t.ctid END),
-            array_agg(i.n) FILTER (WHERE NOT t.is_own),
-            coalesce(array_agg(i.n) FILTER (WHERE t.is_own IS NULL), '{}')
-            INTO now, gone, ended, kept, fenced, absent
-            FROM c CROSS JOIN unnest(names, tokens, kinds) WITH ORDINALITY
-                AS i(name, token, kind, n)
-            LEFT JOIN LATERAL (
-                SELECT t.ctid, t.claim = i.token AND t.claim > 0 AS is_own,
-                    t.next IS NULL AND (t.next_id IS NOT NULL OR i.kind = 0
-                        OR t.cancelled AND i.kind NOT IN (4, 5)) AS ends
-                FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
-                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
-        unknown := ARRAY(SELECT tickwheel.missing(namespace, names, absent));
-        -- Who waited for a row that went may find it there again, and locked.
-        EXIT WHEN NOT waits OR cardinality(unknown) = cardinality(absent);
-    END LOOP;
-    DELETE FROM tickwheel.timer t WHERE t.ctid = ANY (gone);
-    GET DIAGNOSTICS deleted = ROW_COUNT;
-    IF deleted < cardinality(gone) THEN
-        RAISE EXCEPTION 'a trigger keeps a timer that has ended';
-    END IF;
+    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, waits) l;
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, true FROM unnest(ended) AS n;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(fenced) AS n;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(unknown) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::boolean FROM unnest(busy) AS n;
+    -- A user's SQL may name any token: one that is not positive belongs to nobody.
+    RETURN QUERY DELETE FROM tickwheel.timer t
+        USING unnest(tids, tokens, kinds) WITH ORDINALITY AS k(tid, token, kind, n)
+        WHERE t.ctid = k.tid AND t.claim = k.token AND k.token > 0 AND tickwheel.ends(t, k.kind)
+        RETURNING k.n, NULL::bigint, NULL::bigint, true;
     RETURN QUERY UPDATE tickwheel.timer t SET
         claim = -t.claim, next = NULL, next_id = NULL,
         due = CASE WHEN t.next_id IS NOT NULL THEN greatest(t.next, now)
@@ -272,62 +255,47 @@ BEGIN
         former = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN t.name END,
         died = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN now END,
         reason = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN k.reason END
-        FROM unnest(kept, kinds, ats, afters, planned_ats, payloads, reasons) WITH ORDINALITY
-            AS k(tid, kind, at, after, planned, payload, reason, n)
-        WHERE t.ctid = k.tid
+        FROM unnest(tids, tokens, kinds, ats, afters, planned_ats, payloads, reasons)
+            WITH ORDINALITY AS k(tid, token, kind, at, after, planned, payload, reason, n)
+        WHERE t.ctid = k.tid AND t.claim = k.token AND k.token > 0 AND NOT tickwheel.ends(t, k.kind)
         RETURNING k.n, CASE WHEN t.died IS NULL THEN t.due END,
             CASE WHEN t.died IS NULL THEN t.id END, true;
 END $$;
 
--- Cancels timers. The payload of one that waits for the end of a run is read before it goes.
--- Answers with true and a payload: cancelled; true and none: it runs; false: unknown.
+-- Cancels timers. `answer`: true, with a payload if a timer is gone, and without one if a handler
+-- has the timer, or had it when its node died.
 CREATE FUNCTION tickwheel.cancel_batch(namespace text, names text[], waits boolean)
 RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean, payload bytea)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now bigint;
-    gone tid[];
-    marked tid[];
-    later bytea[];
-    absent bigint[];
-    unknown bigint[];
+    tids tid[];
+    busy bigint[];
 BEGIN
-    LOOP
-        IF waits THEN
-            PERFORM tickwheel.wait_for(namespace, names);
-        END IF;
-        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-        SELECT min(c.now), array_agg(CASE WHEN t.ends THEN t.ctid END),
-            array_agg(CASE WHEN NOT t.ends THEN t.ctid END), array_agg(t.later),
-            coalesce(array_agg(i.n) FILTER (WHERE t.ends IS NULL), '{}')
-            INTO now, gone, marked, later, absent
-            FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
-            LEFT JOIN LATERAL (
-                SELECT t.ctid, t.claim <= 0 AND NOT t.cancelled AS ends,
-                    CASE WHEN t.next IS NOT NULL THEN t.payload END AS later
-                FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
-                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
-        unknown := ARRAY(SELECT tickwheel.missing(namespace, names, absent));
-        -- Who waited for a row that went may find it there again, and locked.
-        EXIT WHEN NOT waits OR cardinality(unknown) = cardinality(absent);
-    END LOOP;
-    RETURN QUERY DELETE FROM tickwheel.timer t USING unnest(gone) WITH ORDINALITY AS k(tid, n)
-        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, t.payload;
-    RETURN QUERY UPDATE tickwheel.timer t SET next = NULL,
+    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, waits) l;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean, NULL::bytea;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::boolean, NULL::bytea
+        FROM unnest(busy) AS n;
+    RETURN QUERY DELETE FROM tickwheel.timer t USING unnest(tids) WITH ORDINALITY AS k(tid, n)
+        WHERE t.ctid = k.tid AND t.claim <= 0 AND NOT t.cancelled
+        RETURNING k.n, NULL::bigint, NULL::bigint, true, t.payload;
+    -- The rows that are still there. The payload of a timer that waits for the end of a run is read
+    -- before the update: an update returns the new one.
+    RETURN QUERY SELECT k.n, NULL::bigint, NULL::bigint, true,
+            CASE WHEN t.next IS NOT NULL THEN t.payload END
+        FROM unnest(tids) WITH ORDINALITY AS k(tid, n) JOIN tickwheel.timer t ON t.ctid = k.tid;
+    UPDATE tickwheel.timer t SET next = NULL,
         cancelled = t.cancelled OR t.next IS NULL,
         payload = CASE WHEN t.next IS NULL THEN t.payload ELSE '' END,
         tag = CASE WHEN t.next IS NULL THEN t.tag END,
         planned = CASE WHEN t.next IS NULL THEN t.planned END,
         expires = CASE WHEN t.next IS NULL THEN t.expires END,
         waits_until = CASE WHEN t.next IS NULL THEN t.waits_until END
-        FROM unnest(marked, later) WITH ORDINALITY AS k(tid, later, n)
-        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, k.later;
-    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean, NULL::bytea;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false, NULL::bytea FROM unnest(unknown) AS n;
+        WHERE t.ctid = ANY (tids);
 END $$;
 
--- Moves timers. Answers 1: moved; 2: it runs; 3: unknown.
+-- Moves timers. `answer`: 1 moved, 2 a handler has the timer, or had it when its node died.
 CREATE FUNCTION tickwheel.touch_batch(
     namespace text, names text[], ats bigint[], afters bigint[], planned_ats bigint[],
     tells boolean, waits boolean
@@ -336,34 +304,13 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     now bigint;
-    moved tid[];
-    running bigint[];
-    absent bigint[];
-    unknown bigint[];
+    tids tid[];
+    busy bigint[];
 BEGIN
     PERFORM pg_current_xact_id();
-    LOOP
-        IF waits THEN
-            PERFORM tickwheel.wait_for(namespace, names);
-        END IF;
-        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-        SELECT min(c.now), array_agg(CASE WHEN t.moves THEN t.ctid END),
-            array_agg(i.n) FILTER (WHERE NOT t.moves),
-            coalesce(array_agg(i.n) FILTER (WHERE t.moves IS NULL), '{}')
-            INTO now, moved, running, absent
-            FROM c CROSS JOIN unnest(names) WITH ORDINALITY AS i(name, n)
-            LEFT JOIN LATERAL (
-                SELECT t.ctid,
-                    CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END AS moves
-                FROM tickwheel.timer t WHERE t.space = namespace AND t.name = i.name
-                LIMIT 1 FOR UPDATE SKIP LOCKED) t ON true;
-        unknown := ARRAY(SELECT tickwheel.missing(namespace, names, absent));
-        -- Who waited for a row that went may find it there again, and locked.
-        EXIT WHEN NOT waits OR cardinality(unknown) = cardinality(absent);
-    END LOOP;
-    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, 0;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 2 FROM unnest(running) AS n;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 3 FROM unnest(unknown) AS n;
+    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, waits) l;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::int;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::int FROM unnest(busy) AS n;
     RETURN QUERY WITH moved AS (
             UPDATE tickwheel.timer t SET
                 due = CASE WHEN t.claim > 0 THEN t.due ELSE k.moment END,
@@ -371,22 +318,30 @@ BEGIN
                 planned = nullif(k.planned, k.moment), held_from = NULL
             FROM (
                 SELECT tid, tickwheel.at_least(at, now + after) AS moment, planned, n
-                FROM unnest(moved, ats, afters, planned_ats) WITH ORDINALITY
+                FROM unnest(tids, ats, afters, planned_ats) WITH ORDINALITY
                     AS i(tid, at, after, planned, n)) k
             WHERE t.ctid = k.tid
+                AND CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END
             RETURNING k.n, CASE WHEN t.claim <= 0 THEN t.due END AS due,
                 CASE WHEN t.claim <= 0 THEN t.id END AS id),
         told AS (SELECT tickwheel.tell(namespace, f.due, f.id) FROM (
             SELECT m.due, m.id FROM moved m WHERE m.due IS NOT NULL ORDER BY m.due, m.id LIMIT 1) f
             WHERE tells)
         SELECT m.n, m.due, m.id, 1 FROM moved m WHERE (SELECT count(*) FROM told) >= 0;
+    -- A row that was not moved still lies where it was locked.
+    RETURN QUERY SELECT k.n, NULL::bigint, NULL::bigint, 2
+        FROM unnest(tids) WITH ORDINALITY AS k(tid, n) JOIN tickwheel.timer t ON t.ctid = k.tid;
 END $$;
 
--- Schedules timers. Keys that somebody has locked are left out (3), unless it waits for them as a
--- part of a user's transaction: then `patience` is null. A key that is being inserted is seen by
--- nobody and cannot be left out; all of it fails after that patience. A row that was there has been
--- locked before it was changed, which its `xmax` tells: 1 is new, 2 replaced, and no answer kept.
--- Rows are locked in the order of their names, so that no two batches wait for each other.
+-- Schedules timers. `answer`: 1 new, 2 replaced, 3 another transaction has the row locked; 0 is the
+-- row with the clock. A timer without an answer was not written: the key's timer was kept.
+--
+-- With a `patience` the function leaves locked rows out. It cannot see a row that another
+-- transaction is inserting: the whole batch fails if it waits for such a row for longer than
+-- `patience`. In a user's transaction `patience` is null, and the function waits.
+--
+-- `xmax` is not zero in a row that was there before: the row was locked before it was changed. Rows
+-- are written in the order of their names, so that no two batches wait for each other.
 CREATE FUNCTION tickwheel.schedule_batch(
     namespace text, names text[], ids bigint[], ats bigint[], afters bigint[], planned_ats bigint[],
     max_waits bigint[], expiries bigint[], tags text[], payloads bytea[], kept bigint[],
@@ -462,10 +417,11 @@ BEGIN
         FROM written w WHERE (SELECT count(*) FROM told) >= 0;
 END $$;
 
--- Takes over claims that have run out, of tokens from `floor` on, and in at most so many crashes:
--- the first row that nobody has locked says from how many crashes on. From `alone` crashes on they
--- count as attempts. What waits for the end of the run takes the timer's place; where that was
--- cancelled, or has expired, the row ends. Answers as a claim.
+-- Takes over claims that have run out, of tokens from `floor` on. All timers of a call were in the
+-- same number of crashes: the smallest one, if it is at most `most_crashes`. From `alone` crashes
+-- on each crash counts as an attempt. A timer that waits for the end of the run takes the row. If
+-- that timer was cancelled, or the claimed one has expired, the row is deleted. Answers as a claim
+-- does.
 CREATE FUNCTION tickwheel.take_over_batch(
     namespace text, most bigint, lease bigint, bytes bigint, most_crashes int, floor bigint,
     alone int
@@ -484,7 +440,7 @@ BEGIN
         WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor AND t.until <= c.now
             AND t.crashes <= most_crashes
         ORDER BY t.crashes, t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
-    -- Of those that were in no crash a hundred, of those in one ten, of those in more one.
+    -- The more crashes, the fewer timers run together: the one that crashes is found by that.
     most := CASE level WHEN 0 THEN most WHEN 1 THEN (most + 9) / 10 ELSE (most + 99) / 100 END;
     WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
     SELECT min(c.now), coalesce(array_agg(f.ctid) FILTER (WHERE f.found), '{}') INTO now, tids
@@ -519,10 +475,11 @@ BEGIN
         (cardinality(tids) = most)::int::text, NULL::bytea, NULL::bigint, NULL::bigint;
 END $$;
 
--- Looks for what no claim has met: the first free row that is due from `dues` on, and whether a
--- pause holds that; the oldest claim of tokens from `claims` on, and whether one of those has run
--- out. `running`: all transactions before that number had ended before this looked. `number`: one
--- that was taken after `now`, unless none above `above` has ended.
+-- Looks for rows that no claim has met. `due` and `id`: the first free row that is due at `dues` or
+-- later, and `held`: whether a pause holds it. `oldest`: the first claim whose token is `claims` or
+-- greater, and `has_ended`: whether any of these claims has run out. `running`: the number of the
+-- oldest transaction that runs. `number`: a transaction's number that was taken after `now`; null
+-- if no transaction above `above` has ended.
 CREATE FUNCTION tickwheel.look(namespace text, dues bigint, claims bigint, above bigint)
 RETURNS TABLE (
     now bigint, due bigint, id bigint, held boolean, oldest bigint, has_ended boolean,
@@ -553,17 +510,17 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- A session keeps the plans of functions, also those that were made while the table was empty: each
--- statement looks rows up, one at a time, by the one index that fits, or by where they lie. The
--- functions are named: the schema may have others.
+-- A session keeps the plans of functions, also plans that were made while the table was empty. The
+-- settings leave one plan for each statement: it finds rows one at a time, by the one index that
+-- fits, or by their places. The functions are named, as the schema may have other functions.
 DO $$
 DECLARE
     one regprocedure;
 BEGIN
     FOR one IN SELECT p.oid FROM pg_proc p JOIN pg_class c ON c.relnamespace = p.pronamespace
-        WHERE c.oid = 'tickwheel.timer'::regclass AND p.proname IN ('claim_batch', 'wait_for',
-            'missing', 'renew_batch', 'ack_batch', 'cancel_batch', 'touch_batch', 'schedule_batch',
-            'take_over_batch', 'look') LOOP
+        WHERE c.oid = 'tickwheel.timer'::regclass AND p.proname IN ('claim_batch', 'renew_batch',
+            'ack_batch', 'cancel_batch', 'touch_batch', 'schedule_batch', 'take_over_batch', 'look')
+        LOOP
         EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan
             SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
             SET enable_mergejoin = off SET enable_sort = off SET jit = off', one);

@@ -13,13 +13,13 @@ const TAGGED: &str = "tag = $2 AND space || '' = $1 AND died IS NULL
 /// Timers that a pause has put off, by the index of these.
 const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0
     AND ($2 IS NULL OR tag || '' = $2)";
-/// Dead timers of a tag, by the index of tags; one and all, by the primary key. What `coalesce` is
-/// given fits no index.
+/// Dead timers of a tag, by the index of tags; one dead timer and all of them, by the primary key.
+/// A column inside of `coalesce` fits no index: so the planner does not take that of deaths.
 const DEAD_TAGGED: &str = "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false)";
 const ONE_DEAD: &str = "space = $1 AND name = $2 AND coalesce(died, -1) >= 0";
 const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false) AND name < 'e'";
 
-/// Each changes the rows of `own`, which are locked, and returns due times and ids.
+/// Each change reads the locked rows from `own`, and gives `changed`: their due times and ids.
 const CANCEL: &str = "gone AS (
         DELETE FROM tickwheel.timer t
         USING unnest(ARRAY(SELECT name FROM own WHERE claim <= 0)) AS o(name)
@@ -45,8 +45,9 @@ const RELEASE: &str = "changed AS (
             planned = coalesce(t.planned, t.held_from)
         FROM c, unnest(ARRAY(SELECT name FROM own)) AS o(name)
         WHERE t.space = $1 AND t.name = o.name RETURNING t.due, t.id)";
-/// Of several dead timers of one key the first one comes back; a key that has a timer keeps that.
-/// Those are left out first: an `ON CONFLICT` would wait for who has that timer locked.
+/// The first of several dead timers of a key comes back, unless the key has a timer. Keys with
+/// timers are left out first: `ON CONFLICT` would wait for a transaction that has such a timer
+/// locked.
 const REQUEUE: &str = "made AS (
         INSERT INTO tickwheel.timer AS t (space, name, due, id, claim, payload, tag, expires)
         SELECT $1, d.former, c.now, d.id, d.claim, d.payload, d.tag, d.expires
@@ -66,8 +67,8 @@ const DELETE: &str = "gone AS (
         WHERE t.space = $1 AND t.name = o.name RETURNING t.name),
     changed AS (SELECT NULL::bigint AS due, NULL::bigint AS id FROM gone)";
 
-/// Changes at most `$4` rows after the name `$3` that nobody has locked. `seen`: the same rows,
-/// locked or not.
+/// Returns a statement that changes at most `$4` rows after the name `$3`. `seen` has these rows,
+/// and `own` those of them that no other transaction has locked.
 fn statement(which: &str, change: &str) -> String {
     format!(
         "WITH c AS MATERIALIZED (
@@ -135,7 +136,8 @@ pub(super) async fn step(
         &LOCKED,
     ];
     let rows = match at.ask(&sql, &params).await {
-        // Somebody inserts one of the keys, or the payloads are too long for one statement.
+        // Another transaction inserts one of the keys, or the payloads are too long for one
+        // statement: half as many rows may do.
         Err(error) if (is_locked(&error) || is_too_long(&error)) && limit > 1 => {
             let after = (!after.is_empty()).then_some(Name(after));
             return Box::pin(step(at, space, bulk, after, limit / 2)).await;
@@ -156,12 +158,12 @@ pub(super) async fn step(
     })
 }
 
-/// A pause's name in the table.
+/// Returns the name of a pause in the table.
 fn scope(tag: Option<&str>) -> String {
     tag.map_or(String::new(), |tag| format!("t{tag}"))
 }
 
-/// Sets a pause, or ends it; pauses that are over go as well.
+/// Sets a pause, or ends it and deletes those that are over.
 pub(super) async fn pause(
     at: &impl Ask,
     space: &str,

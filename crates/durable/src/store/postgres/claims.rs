@@ -1,4 +1,4 @@
-//! What claims ask: what begins them, renews them, takes them over, and ends them.
+//! The statements of claims: to begin, renew, take over and end them.
 
 use crate::entry::Error;
 use crate::store::postgres::link::{Ask, Param, column, count, place, time};
@@ -8,7 +8,7 @@ use crate::when::{Moment, StoreTime, micros};
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// The most bytes of payloads that a takeover reads, unless it is one row.
+/// How many bytes of payloads a takeover reads at most, unless it is one row.
 const TAKEN_OVER: i64 = 128 << 10;
 
 /// Claims rows that are due.
@@ -29,7 +29,7 @@ pub(super) async fn claim(at: &impl Ask, space: &str, want: &Want) -> Result<Cla
     let last = rows.iter().find_map(|row| place(row, 9));
     claims.from = match last {
         Some(last) if claims.more => last,
-        // All that was due is claimed, or will be found by a look.
+        // All rows up to the present are claimed, or were locked: a look finds those.
         _ => want.from.max(Place::before(claims.now)),
     };
     Ok(claims)
@@ -73,13 +73,13 @@ fn read(rows: &[Row]) -> Result<Claims, Error> {
         payload: row.get(8),
     });
     let mut claimed: Vec<Claimed> = claimed.collect();
-    // An update returns its rows in no order.
+    // An update returns rows in no order. Handlers are called in the order of due times.
     claimed.sort_unstable_by_key(|claimed| (claimed.due, claimed.id));
     Ok(Claims {
         now: time(whole, 1),
         rows: claimed,
         from: Place::default(),
-        // The row of all has it where the others have their tags.
+        // In the row about the whole claim the column of tags says whether there are more.
         more: whole.get::<_, &str>(7) == "1",
         next: place(whole, 3),
         expired: whole.get::<_, i64>(2).unsigned_abs(),
@@ -100,11 +100,11 @@ pub(super) async fn renew(
     ];
     let sql = "SELECT * FROM tickwheel.renew_batch($1, $2, $3, $4)";
     let rows = at.ask(sql, &params).await?;
-    Ok(changed(&rows, renewals.len(), |row| row.get(3)))
+    Ok(changed(&rows, renewals.len(), false, |row| row.get(3)))
 }
 
-/// Ends claims. With `waits` this waits for who has a row locked, as a part of a user's
-/// transaction.
+/// Ends claims. In a user's transaction (`waits`) this is one claim, and waits for another
+/// transaction that has the row locked.
 pub(super) async fn acknowledge(
     at: &impl Ask,
     space: &str,
@@ -153,5 +153,5 @@ pub(super) async fn acknowledge(
     ];
     let sql = "SELECT * FROM tickwheel.ack_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let rows = at.ask(sql, &params).await?;
-    Ok(changed(&rows, acks.len(), |row| row.get(3)))
+    Ok(changed(&rows, acks.len(), false, |row| row.get(3)))
 }

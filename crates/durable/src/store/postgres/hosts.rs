@@ -1,16 +1,16 @@
-//! The hosts that a user has named, one by one.
+//! The hosts of a user's configuration, each in a configuration of its own.
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 
-/// Returns what connects to each host alone.
+/// Returns a configuration for each host alone.
 pub(super) fn hosts(config: Config) -> Vec<Config> {
     let count = config.get_hosts().len().max(config.get_hostaddrs().len());
     (0..count).map(|at| of_host(&config, at)).collect()
 }
 
-/// Copies all that a configuration says, but the hosts, of which there is one: a host cannot be
-/// taken out of a clone.
+/// Copies a configuration with only one of its hosts. Copied option by option: hosts cannot be
+/// removed from a clone.
 fn of_host(all: &Config, at: usize) -> Config {
     let mut one = Config::new();
     match all.get_hosts().get(at) {
@@ -22,7 +22,7 @@ fn of_host(all: &Config, at: usize) -> Config {
     if let Some(address) = all.get_hostaddrs().get(at) {
         one.hostaddr(*address);
     }
-    // One port is for all hosts.
+    // A single port counts for all hosts.
     let ports = all.get_ports();
     if let Some(port) = ports.get(at).or(ports.first()) {
         one.port(*port);
@@ -60,7 +60,7 @@ fn of_host(all: &Config, at: usize) -> Config {
         .keepalives_idle(all.get_keepalives_idle())
         .target_session_attrs(all.get_target_session_attrs())
         .channel_binding(all.get_channel_binding())
-        // Of a name's addresses the first may be dead: each try begins with any of them.
+        // The first of a name's addresses may be dead: each try begins with a random one.
         .load_balance_hosts(LoadBalanceHosts::Random);
     one
 }

@@ -1,4 +1,5 @@
-//! A connection that comes back, the columns that go over it, and what its errors mean.
+//! A connection that is made again after it is lost, the parameters of statements, and the meaning
+//! of the server's errors.
 
 use crate::entry::Error;
 use crate::store::Place;
@@ -19,9 +20,9 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
 
-/// A parameter, and its type as the server calls that: stated, so that a statement needs no name on
-/// the server and one round trip does. Pools that lend a connection for each transaction,
-/// PgBouncer's, forget names.
+/// A parameter with its type on the server. Because the types are stated, a statement is not
+/// prepared by name, which would take a second round trip, and which fails behind PgBouncer: it
+/// lends another connection to each transaction.
 pub(super) trait Param: Sync {
     fn typed(&self) -> (&(dyn ToSql + Sync), Type);
 }
@@ -49,7 +50,7 @@ typed! {
 
 type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
 
-/// A client, whose bytes a task moves until it is dropped.
+/// A client, and the task that reads and writes its socket.
 pub(super) struct Connection {
     pub(super) client: Client,
     /// The texts of notices. Ends with the connection.
@@ -58,13 +59,13 @@ pub(super) struct Connection {
 }
 
 impl Drop for Connection {
-    /// Closes the socket. By itself the task would wait for answers that a network has swallowed.
+    /// Closes the socket. The task alone would wait for ever for answers that a network has lost.
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Connects by the user's TLS.
+/// Connects with the user's TLS.
 pub(super) type Dial = Arc<dyn Fn(Config) -> Connected + Send + Sync>;
 
 pub(super) fn dial<T>(tls: T) -> Dial
@@ -79,7 +80,7 @@ where
         Box::pin(async move {
             let (client, mut connection) = config.connect(tls).await?;
             let (sender, notices) = unbounded_channel();
-            // Its errors are the client's calls' as well.
+            // An error ends the task. The client's calls return the same error.
             let task = tokio::spawn(async move {
                 while let Some(Ok(message)) =
                     poll_fn(|context| connection.poll_message(context)).await
@@ -99,11 +100,14 @@ where
     })
 }
 
-/// Returns a session's own settings, whatever the database and the role say. A commit that was
-/// answered is on disk; where an operator has plans taken for costly, the server would compile each
-/// of them; a client that reads no more must not hold what it has claimed for longer than a lease;
-/// and a statement that waits for a lock ends before its caller has given it up, but not sooner: a
-/// batch would fall apart by it.
+/// Returns the settings of a node's session, which override those of the database and the role:
+///
+/// - `synchronous_commit`: a commit that was answered is on disk.
+/// - `jit`: the server would compile each plan that it takes for a costly one.
+/// - `tcp_*`: a client that stops reading must not keep its claimed rows locked for longer than a
+///   lease.
+/// - `statement_timeout`: a statement that waits for a lock ends before its caller gives it up.
+/// - `lock_timeout`: a shorter one would fail whole batches.
 fn settings(lease: Duration) -> String {
     let bound = lease.clamp(Duration::from_secs(1), PATIENCE);
     let idle = (bound.as_secs() / 2).max(1);
@@ -122,10 +126,10 @@ fn settings(lease: Duration) -> String {
 #[derive(Clone)]
 pub(super) struct Connector {
     dial: Dial,
-    /// One for each host that the user has named: one that accepts connections and says nothing
-    /// must not be waited for again and again.
+    /// One configuration for each host that the user has named. A host that accepts connections and
+    /// does not answer must not be waited for at each try.
     hosts: Vec<Config>,
-    /// Which host is asked first: the last one that answered, as far as is known.
+    /// Which host is tried first: the last one that has answered.
     first: Arc<AtomicUsize>,
     settings: String,
     /// Where the tables lie.
@@ -134,9 +138,9 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(mut plain: Config, dial: Dial, schema: Schema, lease: Duration) -> Self {
-        // Also what only reads would be told by a standby how things once were.
+        // A standby's answers may be old, also to calls that only read.
         plain.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        // A connection that is lost is soon known to be, also where nothing is asked.
+        // A lost connection is soon noticed, also while no statement is sent.
         plain
             .keepalives_idle(KEPT_ALIVE)
             .keepalives_interval(KEPT_ALIVE / 2)
@@ -161,7 +165,8 @@ impl Connector {
                 Ok(connection) => return Ok(connection),
                 Err(error) => last = error,
             }
-            // Others may have found the same, or begin with another one: any order will do.
+            // Relaxed, and not exchanged: another task may have found the same or another host, and
+            // any order of tries will do.
             self.first.store(at + 1, Relaxed);
         }
         Err(last)
@@ -172,7 +177,7 @@ impl Connector {
         let mut config = plain.clone();
         config.options(format!("{options} {}", self.settings));
         let connected = match (self.dial)(config).await {
-            // A pooler may forbid the settings.
+            // A pooler may refuse settings: see `Known::wraps`.
             Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
                 (self.dial)(plain.clone()).await
             }
@@ -182,26 +187,27 @@ impl Connector {
     }
 }
 
-/// After how long without an answer TCP asks whether the server is there.
+/// After how long without any bytes TCP asks whether the server is there.
 const KEPT_ALIVE: Duration = Duration::from_secs(10);
 
-/// How long to wait for an answer: a network that swallows packets never gives one.
+/// How long to wait for an answer: if a network loses packets, there may never be one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Waits so long for an answer on a connection that is no link's.
+/// Waits for an answer on a connection that is not a link's, at most [`PATIENCE`].
 pub(super) async fn within<A>(answer: impl Future<Output = Result<A, Error>>) -> Result<A, Error> {
     tokio::time::timeout(PATIENCE, answer)
         .await
         .map_err(Error::unavailable)?
 }
 
-/// How long a statement may take: the server's answer comes before [`PATIENCE`] is over.
+/// How long a statement may take on the server. The server's error arrives before [`PATIENCE`] is
+/// over: then it is certain that nothing was done.
 const STATEMENT: Duration = Duration::from_millis(4_500);
 
-/// How often a statement is repeated that met another one crosswise.
+/// How often a statement is repeated after a deadlock or a serialization failure.
 const CROSSED: u32 = 10;
 
-/// What a statement can be asked of: a link, or a connection, as that of a user's transaction.
+/// Something that runs a statement: a link, or the connection of a user's transaction.
 pub(super) trait Ask: Sync {
     fn ask(
         &self,
@@ -227,7 +233,7 @@ impl Ask for Link {
             if known.connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
                 self.discard(&known);
             }
-            // Nothing else is asked again here: of other errors the caller knows whether it may.
+            // After other errors only the caller knows whether a repetition is safe.
             if !is_crossed(&error) || crossed == CROSSED {
                 return Err(explain(error));
             }
@@ -242,23 +248,24 @@ impl Ask for On<'_> {
     }
 }
 
-/// A connection that was asked whether its settings are those of [`settings`].
+/// A connection whose settings were compared with those of [`settings`].
 #[derive(Clone)]
 struct Known {
     connection: Arc<Connection>,
-    /// Locked for a transaction around a statement, where a pooler has kept the settings away: it
-    /// lends another session to each transaction.
+    /// Set if a pooler has refused the settings: then each statement has a transaction that makes
+    /// them. Locked for such a transaction.
     wraps: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 
-/// One connection for one purpose, so that no purpose waits for another.
+/// The connection for one purpose: no purpose waits for another one's statements.
 pub(super) struct Link {
     connector: Connector,
-    /// Locked for a look; never while anybody waits.
+    /// Locked to read or replace the connection, never across an `await`.
     known: Mutex<Option<Known>>,
-    /// Locked to connect: many who ask at once connect once. What came of the last try.
+    /// The result of the last try to connect. Locked for a try: simultaneous calls make one
+    /// connection.
     tried: tokio::sync::Mutex<Result<(), Error>>,
-    /// How many tries have ended. Read and changed beside the lock: relaxed.
+    /// How many tries have ended. Changed under `tried`, whose lock orders it: relaxed.
     tries: AtomicU64,
 }
 
@@ -291,8 +298,9 @@ impl Link {
         if let Some(known) = self.get() {
             return Ok(known);
         }
-        // Another caller's try has failed meanwhile: it stands for all who have waited for it.
-        // Otherwise each of them would wait for its own, one after the other.
+        // Another call's try has failed while this call waited for the lock. It counts for all
+        // calls that have waited: otherwise each would wait for a try of its own, one after the
+        // other.
         if self.tries.load(Relaxed) != tries {
             tried.clone()?;
         }
@@ -329,15 +337,14 @@ impl Link {
         let Some(wraps) = &known.wraps else {
             return answer.await;
         };
-        // Another statement of the link would come between, and share the transaction.
+        // Another statement of this link would otherwise fall into the same transaction.
         let _alone = wraps.lock().await;
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
             SET LOCAL jit = off; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = {}",
             STATEMENT.as_millis()
         );
-        // All three are on their way before the first is answered. After an error the last one
-        // rolls back.
+        // All three are sent before the first is answered. After an error the `COMMIT` rolls back.
         let (begun, rows, committed) = tokio::join!(
             client.batch_execute(&begin),
             answer,
@@ -349,10 +356,10 @@ impl Link {
         Ok(rows)
     }
 
-    /// Discards a connection: no further call takes it.
+    /// Discards a connection: later calls make another one.
     fn discard(&self, used: &Known) {
         let mut known = lock(&self.known);
-        // Another call may have connected anew meanwhile.
+        // Another call may have replaced the connection already.
         let is_same = |known: &Known| Arc::ptr_eq(&known.connection, &used.connection);
         if known.as_ref().is_some_and(is_same) {
             *known = None;
@@ -360,12 +367,12 @@ impl Link {
     }
 }
 
-/// Returns whether a statement did nothing because it would have waited for a lock.
+/// Returns whether a statement did nothing because it has waited too long for a lock.
 pub(super) fn is_locked(error: &Error) -> bool {
     code(error) == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
-/// Returns whether a statement did nothing because it would have taken longer than [`STATEMENT`].
+/// Returns whether a statement did nothing because it took longer than [`STATEMENT`].
 pub(super) fn is_too_long(error: &Error) -> bool {
     code(error) == Some(&SqlState::QUERY_CANCELED)
 }
@@ -379,7 +386,8 @@ fn code(error: &Error) -> Option<&SqlState> {
     cause.and_then(tokio_postgres::Error::code)
 }
 
-/// Returns whether the server aborted a statement in favour of another one: it may be repeated.
+/// Returns whether the server aborted a statement in favour of another statement: it may be
+/// repeated.
 fn is_crossed(error: &tokio_postgres::Error) -> bool {
     let crossed = [
         SqlState::T_R_DEADLOCK_DETECTED,
@@ -388,9 +396,9 @@ fn is_crossed(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| crossed.contains(code))
 }
 
-/// Returns whether a connection whose server says so is to be made anew: its server has become a
-/// standby, is going down, or is no longer the one that a pooler had lent; or the session has plans
-/// of tables that have changed.
+/// Returns whether a connection is of no use after an error of this code: its server has become a
+/// standby or is going down, a pooler has lent another server, or the session has plans of tables
+/// that have changed.
 fn is_of_no_use(code: &SqlState) -> bool {
     let codes = [
         SqlState::READ_ONLY_SQL_TRANSACTION,
@@ -403,10 +411,11 @@ fn is_of_no_use(code: &SqlState) -> bool {
     codes.contains(code) || code.code().starts_with(CONNECTION)
 }
 
-/// The class of errors that lie in the connection.
+/// The class of the connection's errors.
 const CONNECTION: &str = "08";
 
-/// Translates an error. The server says when it did not do something; silence may mean either.
+/// Translates an error. With a code, the server says that nothing was done. Without a code, the
+/// connection was lost and the statement may have been done.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
     let Some(code) = error.code() else {
         return Error::uncertain(error);
@@ -417,10 +426,10 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
     }
 }
 
-/// Returns whether an error lies in the connection, the server or its tables, whatever a statement
-/// was given: it will do once somebody has mended them. All others are refusals of what the
-/// statement was given, those of a check, an index or a trigger of the operator's too: a batch
-/// falls apart until the one timer is found.
+/// Returns whether an error is about the connection, the server or the tables, and not about the
+/// statement's parameters: the statement succeeds once the fault is mended. All other errors refuse
+/// the parameters, as a check, an index or a trigger of the user's does: then a batch is halved
+/// until the timer at fault is found.
 fn is_passing(code: &SqlState) -> bool {
     let classes = [
         CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0",
@@ -444,14 +453,14 @@ pub(super) fn time(row: &Row, index: usize) -> StoreTime {
     StoreTime::from_micros(row.get(index))
 }
 
-/// Reads a place out of two columns, due and id, if there is one.
+/// Reads a place from two columns, due and id, unless they are null.
 pub(super) fn place(row: &Row, first: usize) -> Option<Place> {
     let due = StoreTime::from_micros(row.get::<_, Option<i64>>(first)?);
     let id = row.get(first + 1);
     Some(Place { due, id })
 }
 
-/// Collects a column of what a statement is given.
+/// Collects a parameter of a batch: one value of each row.
 pub(super) fn column<'a, R, A>(rows: &'a [R], read: impl Fn(&'a R) -> A) -> Vec<A> {
     rows.iter().map(read).collect()
 }

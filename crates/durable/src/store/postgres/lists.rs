@@ -4,17 +4,18 @@ use crate::entry::{DeadTimer, Error, Listed, Search};
 use crate::store::postgres::link::{Ask, Param, count, time};
 use tokio_postgres::Row;
 
-/// Which rows are read: by the tag or the prefix if there is one, as those may be few of many. The
-/// rows that are left are not looked up by anything else, as nothing goes into a subquery that has
-/// an `OFFSET`.
+/// Returns the rows that a search reads: those with the tag or the prefix, if the search has one,
+/// as they may be few of many. The planner moves no further condition into a subquery with an
+/// `OFFSET`, and so takes no other index.
 fn source(search: &Search) -> &'static str {
     match (&search.tag, &search.prefix) {
         (Some(_), _) => {
             "(SELECT * FROM tickwheel.timer WHERE tag = $5 AND space || '' = $1 OFFSET 0)"
         }
         (None, Some(_)) => {
-            // Where the database has another encoding, up to the last key: nothing else is known
-            // to be greater than all characters. A constant would be looked at there as well.
+            // The upper bound is the prefix with the greatest character of UTF-8. In another
+            // encoding, where no such character is known, it is the end of all keys. A constant
+            // `chr(1114111)` would fail there, as the planner evaluates constants beforehand.
             "(SELECT * FROM tickwheel.timer WHERE space = $1 AND name >= 'k' || $6
                 AND name < CASE getdatabaseencoding() WHEN 'UTF8'
                 THEN 'k' || $6 || chr(1114111 + 0 * length(getdatabaseencoding()))
@@ -24,12 +25,12 @@ fn source(search: &Search) -> &'static str {
     }
 }
 
-/// What all searches ask of a row.
+/// The conditions of all searches.
 const FITS: &str = "space || '' = $1 AND ($5 IS NULL OR tag = $5)
     AND ($6 IS NULL OR starts_with(coalesce(former, name), 'k' || $6))";
 
-/// Any token. Of bounds that come out of subqueries the server expects few rows, and uses the index
-/// of claims, also where all rows are claimed.
+/// Any token. The planner expects few rows between bounds that come from subqueries, and therefore
+/// takes the index of claims, also if all rows are claimed.
 const FEW: &str = "claim >= (SELECT 0::bigint) AND claim <= (SELECT 9223372036854775807)";
 
 async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
@@ -46,8 +47,8 @@ async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<
     at.ask(sql, &params).await
 }
 
-/// Lists timers in the order of their places: those that nobody has by the index of these, those
-/// that handlers have all together, as they are few.
+/// Lists timers in the order of their places. Free timers are read in that order by their index.
+/// Timers that handlers have are few: all of them are read and sorted.
 pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<Vec<Listed>, Error> {
     let source = source(&search);
     let attempts = "CASE WHEN next IS NULL THEN attempts ELSE 0 END AS attempts";
@@ -94,7 +95,7 @@ pub(super) async fn dead(
     }
     let source = match search.tag {
         Some(_) => source(&search),
-        None => "tickwheel.timer", // By a key's former name no index finds them.
+        None => "tickwheel.timer", // No index has the keys of dead timers.
     };
     let sql = format!(
         "SELECT died, id, former, tag, payload, attempts, reason FROM {source} s

@@ -1,4 +1,4 @@
-//! The look for what no claim has met, and the floor below which nothing can lie.
+//! The look for rows that no claim has met, and the floor below which there can be no rows.
 
 use crate::entry::Error;
 use crate::store::Look;
@@ -7,35 +7,37 @@ use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use tokio_postgres::Row;
 
-/// One of so many looks is a whole one, which begins without the floor, and lowers it to what it
-/// has found. Rows that came in otherwise than by a statement of this crate, by a copy or a
-/// replication, may be due below it.
+/// One of so many looks is a whole one: it ignores the floor, and lowers the floor to the first row
+/// that it finds. Rows that were not written by this crate, but by `COPY` or a replication, may lie
+/// below the floor.
 const LOOKS: u32 = 64;
 
-/// Where the floor is of a node that has just started, and whose first, whole, look takes longer
-/// than a statement may: so long ago.
+/// How long before the present the floor of a new node lies if its first look, a whole one, takes
+/// longer than a statement may. In microseconds.
 const HOUR: i64 = 3_600_000_000;
 
-/// Below this no row can be that no look has seen: dead entries of an index, which nobody may
-/// remove while a snapshot is held, are walked over once.
+/// The place from which on a look searches. A look below the floor would find no row, but would
+/// read the dead entries of the index each time. Vacuum may not remove them while a snapshot is
+/// held.
 ///
-/// Each statement that makes a row claimable, or claims it, takes its transaction's number and then
-/// writes a due time, or a token, that is the clock at least. A look reads the clock and takes a
-/// number of its own. Once all transactions with lesser numbers have ended, whatever is written is
-/// not before that time. The `xmax` of a snapshot would not do: numbers that were given out may be
-/// greater.
+/// Each statement that makes a row claimable, or claims it, first takes its transaction's number
+/// and then writes a due time or a token that is at least the clock. A look reads the clock and
+/// then takes a number. Once all transactions with smaller numbers have ended, no statement can
+/// write a time before that clock any more: the clock is the new floor. The `xmax` of a snapshot
+/// cannot replace that number, as greater numbers may have been given out already.
 #[derive(Debug, Default)]
 pub(super) struct Floor {
     dues: i64,
-    /// The first token that anybody can have.
+    /// The first token that a claim can have.
     pub(super) claims: i64,
     noted: Option<Noted>,
-    /// The last number that was taken: the next one is taken once another transaction has ended, so
-    /// that an idle server counts nothing.
+    /// The last number that was taken. The next one is taken once another transaction has ended: an
+    /// idle server gives out no numbers.
     number: i64,
     /// The store's clock at the last look.
     now: i64,
-    /// When the server was started: another one, or one that was restored, may have lost claims.
+    /// When the server was started. After a failover or a restore the floor begins anew: claims and
+    /// rows may have been lost.
     started: i64,
     /// How many looks there were since the last whole one.
     looks: u32,
@@ -57,7 +59,7 @@ impl Floor {
         }
     }
 
-    /// Returns what a look is asked.
+    /// Returns where the next look searches.
     fn ask(&self) -> Asked {
         let is_whole = self.looks == 0;
         Asked {
@@ -67,8 +69,8 @@ impl Floor {
         }
     }
 
-    /// Learns that a look has taken too long, as it does over millions of dead entries each time.
-    /// The next ones begin at the floor: otherwise nothing would be found any more.
+    /// Notes that a look has taken too long, as over millions of dead entries. The next looks begin
+    /// at the floor. A whole look would fail again, and no look would find anything.
     fn give_up(&mut self, asked: &Asked) {
         self.looks = 1;
         if !asked.is_whole || self.dues == 0 {
@@ -77,8 +79,8 @@ impl Floor {
         }
     }
 
-    /// Guesses a floor that is nearer to the present. What lies between, the next whole look finds
-    /// once the dead entries are gone.
+    /// Returns a floor that is nearer to the present: a guess. A whole look finds the rows between
+    /// them once the dead entries are gone.
     fn nearer(&self, floor: i64) -> i64 {
         match floor {
             0 => self.now - HOUR,
@@ -86,7 +88,7 @@ impl Floor {
         }
     }
 
-    /// Learns from a look.
+    /// Raises or lowers the floor by what a look has returned.
     fn learn(&mut self, row: &Row, asked: &Asked) {
         let now: i64 = row.get(0);
         let first: Option<i64> = row.get(1);
@@ -109,7 +111,7 @@ impl Floor {
         self.now = now;
         if let Some(noted) = self.noted.filter(|noted| noted.number <= running) {
             self.noted = None;
-            // A row that was seen holds it.
+            // The floor stays at or below each row that the look has seen.
             self.dues = self.dues.max(noted.now.min(first.unwrap_or(i64::MAX)));
             self.claims = self.claims.max(noted.now.min(oldest.unwrap_or(i64::MAX)));
         }

@@ -47,9 +47,9 @@ pub struct Postgres {
     acknowledge: Link,
     look: Link,
     write: [Link; 2],
-    /// For lists: no other call waits behind them.
+    /// For lists, which may take long: no other call waits behind them.
     list: Link,
-    /// Which write link is next.
+    /// How many writes there were: they take turns on the write links.
     turn: AtomicUsize,
     floor: sync::Mutex<Floor>,
     /// Receives notices.
@@ -163,7 +163,7 @@ impl fmt::Debug for Postgres {
 
 impl Postgres {
     fn write(&self) -> &Link {
-        // Relaxed: any turn will do.
+        // Relaxed: the turn orders nothing.
         &self.write[self.turn.fetch_add(1, Ordering::Relaxed) % self.write.len()]
     }
 
@@ -177,7 +177,7 @@ impl Postgres {
     }
 }
 
-/// Where nodes are told of timers that are due soon, of all namespaces and schemas.
+/// The channel of notices about timers that are due soon, of all namespaces and schemas.
 const CHANNEL: &str = "tickwheel";
 
 /// Reads a notice: the due time, the id, and the namespace with its schema, which may have spaces.
@@ -217,7 +217,7 @@ impl Operations for Postgres {
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
-        // Rows are put off on the looks' connection, so that no claim waits for that.
+        // A claim that only puts rows off takes long: other claims must not wait for it.
         let link = if want.limit == 0 {
             &self.look
         } else {
@@ -258,7 +258,7 @@ impl Operations for Postgres {
                 return place;
             }
         }
-        // Lost: looks find what was not heard of.
+        // The connection is lost. Looks find the timers of missed notices.
         *listener = None;
         None
     }
@@ -300,11 +300,11 @@ pub const VERSION: i32 = MIGRATIONS.len() as i32;
 /// Takes the lock for changes of tables. Its number is "tickwhee".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
 
-/// Ends a transaction whose client stands still; its statements take as long as they need.
+/// Ends the transaction of a node that stands still. Statements may take as long as they need.
 const BOUNDS: &str =
     "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = 0";
 
-/// Migrates the tables if needed. Up-to-date tables need no rights to change them.
+/// Migrates the tables if needed. If they are up to date, the node needs no right to change them.
 async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
     let mut connection = connector.connection().await?;
     let client = &mut connection.client;
@@ -318,8 +318,8 @@ async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
             known: VERSION,
         });
     }
-    // As long as it takes: an index is built, or another node migrates. The version is read again
-    // under the lock, by a snapshot of its own.
+    // Without a limit: a migration may build an index, and another node may be migrating. READ
+    // COMMITTED: the version is read again under the lock, by a newer snapshot.
     let change = client.build_transaction();
     let change = change.isolation_level(IsolationLevel::ReadCommitted);
     let change = change.start().await.map_err(explain)?;
@@ -336,20 +336,20 @@ async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
 
 /// Returns the version of the tables, if there are any.
 async fn version(on: On<'_>) -> Result<Option<i32>, Error> {
-    // By the table: a name alone would be looked up among those that were known before the lock.
+    // By a query: a cast to `regproc` would use names that were cached before the lock.
     let sql = "SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0";
     if on.ask(sql, &[&on.schema.name()]).await?.is_empty() {
         return Ok(None);
     }
     let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
-    // A function of that name may be another's.
+    // A function of that name may belong to another program, and return something else.
     let found = one(&rows)?.try_get(0).map_err(Error::unavailable)?;
     steps(found)?;
     Ok(Some(found))
 }
 
-/// Returns the steps that are left from a version on.
+/// Returns the migrations after a version.
 fn steps(found: i32) -> Result<&'static [&'static str], Error> {
     let done = usize::try_from(found).ok();
     let left = done.and_then(|done| MIGRATIONS.get(done..));
@@ -370,7 +370,7 @@ pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
     let schema = Schema::new(schema)?;
     let name = schema.name();
     let check = match from {
-        0 => String::new(), // What is there already fails to be made.
+        0 => String::new(), // If there are tables, the first migration fails.
         _ => format!(
             "DO $$ BEGIN
     IF tickwheel.version() <> {from} THEN

@@ -1,4 +1,4 @@
-//! The schema in which the tables lie. Statements name `tickwheel`, and are changed on their way.
+//! The schema of the tables. Statements say `tickwheel`, which is replaced by the user's schema.
 
 use crate::entry::{Error, bad_name};
 use crate::store::postgres::link::{Param, explain};
@@ -6,22 +6,22 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 
-/// A schema's name; `None` is what the statements say.
+/// A schema's name; `None` for `tickwheel`, which the statements say.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schema(pub(super) Option<Arc<str>>);
 
-/// Where the tables lie by default: what the statements say.
+/// The default schema.
 pub(super) const DEFAULT: &str = "tickwheel";
 
 impl Schema {
-    /// Returns the schema of a name that is a plain identifier: it also stands in bodies of
-    /// functions, where no quotes would keep it in its place.
+    /// Returns the schema of a name, which must be a plain identifier. The name also stands in the
+    /// bodies of functions, where quotes alone would not make any name safe.
     pub(super) fn new(name: &str) -> Result<Self, Error> {
         let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
         let is_plain = name.chars().all(|c| is_letter(c) || c.is_ascii_digit());
         match name {
             DEFAULT => Ok(Schema(None)),
-            // PostgreSQL would cut a longer one off.
+            // PostgreSQL would cut a longer name.
             _ if name.starts_with(is_letter) && is_plain && name.len() < 64 => {
                 Ok(Schema(Some(name.into())))
             }
@@ -36,7 +36,7 @@ impl Schema {
         self.0.as_deref().unwrap_or(DEFAULT)
     }
 
-    /// Returns a statement on the tables in this schema. Quoted: it may be a keyword.
+    /// Returns a statement with this schema's name, quoted: the name may be a keyword.
     pub(super) fn of<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         match &self.0 {
             None => sql.into(),

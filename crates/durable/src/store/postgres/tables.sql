@@ -1,21 +1,22 @@
--- All that there is: one table of timers, and one of pauses. Times are microseconds since 1970, by
--- clock().
+-- The tables: one of timers, and one of pauses. Times are microseconds since 1970, by clock().
 
--- The one clock: inlined by the planner, and read when a row is looked at.
+-- Returns the store's time. The planner inlines the function, and each row reads the clock anew.
 CREATE FUNCTION tickwheel.clock() RETURNS bigint LANGUAGE sql VOLATILE AS
     $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- `name`: 'k' and the key; without a key 'i' and a number; dead 'd' and the timer's id in hex.
--- `claim`: the token of the handler that has it; minus the last token where none has. `until`: when
--- that claim runs out. `cancelled`: it ends with its run. `crashes`: claims that ran out.
--- `planned`: the first due time, where `due` is another. `expires`: how long after `planned` it
--- ends unrun. `waits_until`: the end of its debounce. `held_from`: when it was due before a pause.
+-- `name`: 'k' and the key; 'i' and a number if the timer has no key; 'd' and the timer's id in hex
+-- if the timer is dead. `claim`: the token of the claim; minus the last token if no handler has the
+-- timer. `until`: when the claim runs out. `attempts`: claims, as far as they count. `crashes`:
+-- claims that ran out. `cancelled`: the timer ends with its run. `planned`: the first due time;
+-- null if it is `due`. `expires`: how long after `planned` the timer ends unrun. `waits_until`: the
+-- end of the debounce. `held_from`: the due time before a pause put the timer off. `died`,
+-- `reason`, `former`: when and why a dead timer was given up, and its name before.
 --
--- `next`, `next_id`: due time and id of what was scheduled while a handler has the key. `payload`,
--- `tag`, `planned`, `expires` and `waits_until` are those of that timer then. If it was cancelled,
--- `next` alone is null: the row ends with the run.
+-- `next` and `next_id`: the due time and id of a timer that was scheduled while a handler has the
+-- key. `payload`, `tag`, `planned`, `expires` and `waits_until` belong to that timer then. If that
+-- timer was cancelled, `next` is null and `next_id` is not: the row ends with the run.
 --
--- Part of each page is free, so that a renewal stays in its page and changes no index.
+-- Part of each page is free, so that a renewed row stays in its page and no index changes.
 CREATE TABLE tickwheel.timer (
     due bigint NOT NULL,
     id bigint NOT NULL,
@@ -44,17 +45,18 @@ CREATE TABLE tickwheel.timer (
     autovacuum_vacuum_insert_scale_factor = 0.1,
     autovacuum_analyze_scale_factor = 0.05
 );
--- Each lookup is by a name, or fits one of these alone: the expression keeps the planner, which may
--- know nothing of the table, from the primary key.
+-- Each statement finds rows by their names, or fits exactly one of these indexes. The expression
+-- keeps the planner from the primary key, which it would take for a table that it knows nothing of.
 CREATE INDEX timer_due ON tickwheel.timer ((space || ''), due, id)
     WHERE claim <= 0 AND died IS NULL;
--- By the token, which is the time of the claim: a renewal changes no index.
+-- Ordered by the token, which is the time of the claim and stays in a renewal: by `until`, each
+-- renewal would change the index.
 CREATE INDEX timer_claim ON tickwheel.timer ((space || ''), claim) WHERE claim > 0;
 CREATE INDEX timer_died ON tickwheel.timer ((space || ''), died, id) WHERE died IS NOT NULL;
 CREATE INDEX timer_tag ON tickwheel.timer (tag, (space || ''), name) WHERE tag IS NOT NULL;
 CREATE INDEX timer_held ON tickwheel.timer ((space || ''), name) WHERE held_from IS NOT NULL;
 
--- `scope`: '' for all timers of the namespace, or 't' and a tag.
+-- Pauses. `scope`: '' for all timers of the namespace, or 't' and a tag.
 CREATE TABLE tickwheel.pause (
     space text COLLATE "C" NOT NULL,
     scope text COLLATE "C" NOT NULL,
@@ -62,9 +64,10 @@ CREATE TABLE tickwheel.pause (
     PRIMARY KEY (space, scope)
 );
 
--- What follows is for transactions of whoever speaks SQL.
+-- The functions below are for users' own transactions: `sql.md` describes them.
 
--- Wakes the nodes of this schema, unless the session has switched that off or their queue fills up.
+-- Wakes the nodes of this schema for a timer that is due soon, unless the session has switched
+-- notices off or the server's queue of notices is half full: commits fail once it is full.
 CREATE FUNCTION tickwheel.tell(namespace text, due bigint, id bigint) RETURNS void
 LANGUAGE sql AS $$
     SELECT pg_notify('tickwheel', due || ' ' || id || ' tickwheel.' || namespace)
@@ -72,7 +75,7 @@ LANGUAGE sql AS $$
     AND current_setting('tickwheel_notices.enabled', true) IS DISTINCT FROM 'off'
 $$;
 
--- Microseconds since 1970: a part of one counts as a whole one.
+-- Returns the microseconds since 1970, rounded up: no timer fires early.
 CREATE FUNCTION tickwheel.moment(due timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF isfinite(due) IS NOT TRUE THEN
@@ -81,7 +84,7 @@ BEGIN
     RETURN least(greatest(ceil(extract(epoch FROM due) * 1000000), 0), 100000000000000000);
 END $$;
 
--- A key's row.
+-- Returns the name of a key's row, as a batch of one.
 CREATE FUNCTION tickwheel.names(namespace text, key text) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
     IF namespace IS NULL OR key IS NULL THEN
@@ -90,8 +93,8 @@ BEGIN
     RETURN ARRAY['k' || key];
 END $$;
 
--- Schedules a timer, in place of the key's former one; returns whether there was one. It ends unrun
--- if no handler has begun with it so long after it was due.
+-- Schedules a timer in place of the key's former timer, and returns whether there was one. The
+-- timer ends unrun if no handler has begun with it `expires_after` after its due time.
 CREATE FUNCTION tickwheel.schedule(
     namespace text, key text, due timestamptz, payload bytea, tag text DEFAULT NULL,
     expires_after interval DEFAULT NULL
@@ -106,7 +109,8 @@ BEGIN
     IF namespace IS NULL THEN
         RAISE EXCEPTION 'a namespace is null';
     END IF;
-    -- Nodes read UTF-8: what a database of another encoding lacks there would stop each claim.
+    -- Fails if a character has no place in UTF-8, which nodes read: a claim would fail by such a
+    -- row each time, and no other timer would be claimed.
     PERFORM convert_to(concat(namespace, key, tag), 'UTF8');
     IF octet_length(payload) > 1048576 OR octet_length(tag) > 512 OR octet_length(key) > 512
         OR octet_length(namespace) > 512 THEN
@@ -124,10 +128,9 @@ DECLARE
     own text[] := tickwheel.names(namespace, key);
     answer text;
 BEGIN
-    SELECT CASE WHEN NOT b.answer THEN 'unknown' WHEN b.payload IS NULL THEN 'running'
-        ELSE 'cancelled' END
+    SELECT CASE WHEN b.payload IS NULL THEN 'running' ELSE 'cancelled' END
         INTO answer FROM tickwheel.cancel_batch(namespace, own, true) b WHERE b.number = 1;
-    RETURN answer;
+    RETURN coalesce(answer, 'unknown');
 END $$;
 
 -- Moves a key's timer: 'moved', 'running' or 'unknown'.
@@ -140,10 +143,11 @@ DECLARE
 BEGIN
     SELECT b.answer INTO answer FROM tickwheel.touch_batch(namespace, own, ARRAY[at], '{0}',
         ARRAY[at], true, true) b WHERE b.number = 1;
-    RETURN (ARRAY['moved', 'running', 'unknown'])[answer];
+    RETURN coalesce((ARRAY['moved', 'running'])[answer], 'unknown');
 END $$;
 
--- Ends a handler's claim as done, together with its effect. Fails if the timer is another's.
+-- Ends a handler's claim as done, in the transaction of the handler's effect. Fails if the claim is
+-- over.
 CREATE FUNCTION tickwheel.ack(namespace text, name text, claim bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -154,6 +158,6 @@ BEGIN
     IF own.answer IS NOT TRUE THEN
         RAISE EXCEPTION 'the timer is another''s by now, or has ended' USING ERRCODE = 'TW001';
     END IF;
-    -- What waits for the end of the run.
+    -- Tells of the timer that waited for the end of the run, if there is one.
     PERFORM tickwheel.tell(namespace, own.due, own.id);
 END $$;

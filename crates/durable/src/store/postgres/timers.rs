@@ -1,4 +1,4 @@
-//! What writes single timers, in batches, and looks them up.
+//! The statements that schedule, cancel, move and look up timers by their names.
 
 use crate::entry::{Cancelled, Error, Pending, Scheduled, Touched};
 use crate::store::postgres::link::{Ask, Param, column, count, is_locked, place, time};
@@ -8,16 +8,17 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 
 /// Reads a batch's answers. The columns of each row: the number in the batch, or 0 for the batch
-/// itself; due time and id, or the clock for the batch; and what `answer` reads.
-pub(super) fn changed<A>(
+/// itself; due time and id, or the clock for the batch; and the columns that `answer` reads. A
+/// request without a row is answered by `otherwise`.
+pub(super) fn changed<A: Clone>(
     rows: &[Row],
     count: usize,
+    otherwise: A,
     answer: impl Fn(&Row) -> Option<A>,
 ) -> Changed<A> {
     let mut changed = Changed {
-        now: StoreTime::MIN,
-        first: None,
-        answers: (0..count).map(|_| None).collect(),
+        answers: vec![Some(otherwise); count],
+        ..none()
     };
     for row in rows {
         let number: i64 = row.get(0);
@@ -33,11 +34,21 @@ pub(super) fn changed<A>(
     changed
 }
 
-/// How long a statement waits for the transaction of one who inserts the same key: as commits take.
+/// Returns the answers of no batch.
+fn none<A>() -> Changed<A> {
+    Changed {
+        now: StoreTime::MIN,
+        first: None,
+        answers: Vec::new(),
+    }
+}
+
+/// How long a statement waits for a transaction that inserts the same key: about as long as a
+/// commit takes.
 pub(super) const LOCKED: &str = "10ms";
 
-/// Writes timers, and waits for a lock so long; without `patience`, as a part of a user's
-/// transaction, for as long as it takes.
+/// Writes timers, and waits for a lock for at most `patience`; without `patience`, in a user's
+/// transaction, without limit.
 pub(super) async fn write(
     at: &impl Ask,
     space: &str,
@@ -66,7 +77,7 @@ pub(super) async fn write(
     let sql = "SELECT * FROM tickwheel.schedule_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12, $13)";
     let rows = at.ask(sql, &params).await?;
-    let mut changed = changed(&[], 0, |_| None);
+    let mut changed = none();
     let mut answers = HashMap::with_capacity(timers.len());
     for row in &rows {
         let answer = match row.get::<_, i32>(0) {
@@ -83,21 +94,21 @@ pub(super) async fn write(
     }
     let answer = |timer: &NewTimer| match answers.get(&timer.id) {
         Some(answer) => *answer,
-        // What was kept was not written, and has no row.
+        // A kept timer was not written: the answer has no row for it.
         None => timer.keep.then_some(Scheduled::Kept),
     };
     changed.answers = column(timers, answer);
     Ok(changed)
 }
 
-/// Schedules timers, each half of them alone where one of them has all wait.
+/// Schedules timers. If one of them makes all wait, each half is tried alone.
 pub(super) async fn schedule(
     at: &impl Ask,
     space: &str,
     timers: &[NewTimer],
     tell: bool,
 ) -> Result<Changed<Scheduled>, Error> {
-    let mut all = changed(&[], 0, |_| None);
+    let mut all = none();
     let mut parts = vec![timers];
     while let Some(part) = parts.pop() {
         match write(at, space, part, Some(LOCKED), tell).await {
@@ -107,23 +118,25 @@ pub(super) async fn schedule(
                 all.answers.extend(some.answers);
             }
             Err(error) if is_locked(&error) && part.len() == 1 => all.answers.push(None),
-            // Only another one who inserts the same key is waited for: the others need not wait.
+            // The batch has waited for a transaction that inserts one of the keys. The other timers
+            // need not wait for it.
             Err(error) if is_locked(&error) => {
                 let (one, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, one]);
             }
             Err(error) if all.answers.iter().all(Option::is_none) => return Err(error),
-            // As if they were locked: each is asked for alone then, and the one at fault is told.
+            // An earlier part is written. Answered as if the rows were locked: each is tried alone
+            // then, and the caller of the timer at fault gets the error.
             Err(Error::Refused(_)) => all.answers.extend(part.iter().map(|_| None)),
-            // What was written of the batch before stays.
+            // An earlier part is written and stays.
             Err(error) => return Err(Error::uncertain(error)),
         }
     }
     Ok(all)
 }
 
-/// Cancels timers. With `waits` this waits for who has a row locked, as a part of a user's
-/// transaction.
+/// Cancels timers. In a user's transaction (`waits`) this is one timer, and waits for another
+/// transaction that has the row locked.
 pub(super) async fn cancel(
     at: &impl Ask,
     space: &str,
@@ -133,16 +146,19 @@ pub(super) async fn cancel(
     let own = column(names, |name| name.0.as_str());
     let sql = "SELECT * FROM tickwheel.cancel_batch($1, $2, $3)";
     let rows = at.ask(sql, &[&space, &own, &waits]).await?;
-    let answer = |row: &Row| match (row.get(3), row.get::<_, Option<Vec<u8>>>(4)) {
-        (true, Some(payload)) => Some(Cancelled::Cancelled(payload)),
-        (true, None) => Some(Cancelled::Running),
-        (false, _) => Some(Cancelled::Unknown),
+    let answer = |row: &Row| {
+        let is_found: Option<bool> = row.get(3);
+        is_found?;
+        Some(match row.get(4) {
+            Some(payload) => Cancelled::Cancelled(payload),
+            None => Cancelled::Running,
+        })
     };
-    Ok(changed(&rows, names.len(), answer))
+    Ok(changed(&rows, names.len(), Cancelled::Unknown, answer))
 }
 
-/// Moves timers. With `waits` this waits for who has a row locked, as a part of a user's
-/// transaction.
+/// Moves timers. In a user's transaction (`waits`) this is one timer, and waits for another
+/// transaction that has the row locked.
 pub(super) async fn touch(
     at: &impl Ask,
     space: &str,
@@ -161,12 +177,11 @@ pub(super) async fn touch(
     ];
     let sql = "SELECT * FROM tickwheel.touch_batch($1, $2, $3, $4, $5, $6, $7)";
     let rows = at.ask(sql, &params).await?;
-    let answer = |row: &Row| match row.get::<_, i32>(3) {
+    let answer = |row: &Row| match row.get::<_, Option<i32>>(3)? {
         1 => Some(Touched::Moved),
-        2 => Some(Touched::Running),
-        _ => Some(Touched::Unknown),
+        _ => Some(Touched::Running),
     };
-    Ok(changed(&rows, moves.len(), answer))
+    Ok(changed(&rows, moves.len(), Touched::Unknown, answer))
 }
 
 /// Looks a name up.
