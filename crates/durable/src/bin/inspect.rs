@@ -1,4 +1,5 @@
-//! Looks at the timers of a namespace by a node that runs none: which are due next, and dead.
+//! Lists the timers of a namespace that are due next, and dead timers, by a node that runs no
+//! timer.
 
 use clap::Parser;
 use std::error::Error;
@@ -15,30 +16,30 @@ use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Looks at durable timers in a file or on PostgreSQL.
+/// Lists durable timers in a file or on PostgreSQL.
 ///
-/// A password that is not said stands in PGPASSWORD: other users see a command line. With
-/// `sslmode=require` it connects by TLS, and checks the server's certificate by the system's, or by
+/// Put a password into PGPASSWORD, as other users can see a command line. With `sslmode=require`
+/// the program connects by TLS, and checks the server's certificate by those of the system, or by
 /// those in the file that SSL_CERT_FILE names.
 #[derive(Parser)]
 struct Options {
-    /// An SQLite file, which you may write, and which no node has open meanwhile. Or how to
-    /// connect: "host=localhost user=app", or a URL.
+    /// An SQLite file that you may write and that no node has open. Or how to connect to
+    /// PostgreSQL: "host=localhost user=app", or a URL.
     #[arg(required_unless_present = "print_migration", value_parser = target)]
     target: Option<Target>,
-    /// Whose timers; a file has one namespace.
+    /// The namespace on PostgreSQL; a file has only one.
     #[arg(long, default_value = "default")]
     namespace: String,
-    /// Where PostgreSQL's tables lie.
+    /// The schema of PostgreSQL's tables.
     #[arg(long, default_value = "tickwheel")]
     schema: String,
-    /// How many timers to list, of those that are due next, and of those that are dead.
+    /// How many timers to list at most, and how many dead timers.
     #[arg(long, default_value_t = 20)]
     limit: u32,
-    /// Lists those of this tag.
+    /// Lists only timers with this tag.
     #[arg(long)]
     tag: Option<String>,
-    /// Lists those whose keys begin so.
+    /// Lists only timers whose keys begin so.
     #[arg(long)]
     key_prefix: Option<String>,
     /// Makes this dead timer due at once.

@@ -1,4 +1,4 @@
-//! What is done to many timers at once, in steps of 1,000.
+//! Changes of many timers at once, in steps of 1,000.
 
 use crate::durable::Durable;
 use crate::entry::{Error, Paused, check_name};
@@ -7,8 +7,9 @@ use crate::store::{Bulk, Store};
 use crate::when::{Moment, StoreTime, When};
 
 impl<S: Store> Durable<S> {
-    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns how many. A
-    /// timer that is moved meanwhile is cancelled too; one that is scheduled meanwhile may be.
+    /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns their number.
+    /// A timer that is moved meanwhile is cancelled as well. A timer that is scheduled meanwhile
+    /// may be.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.
@@ -19,10 +20,11 @@ impl<S: Store> Durable<S> {
     }
 
     /// Moves all timers of a tag that no handler has to one moment, 1,000 in a step, and returns
-    /// how many. [`When::Spread`] draws one moment for all of them. A timer that is scheduled
-    /// meanwhile may be moved. The call starts over for timers that a transaction had locked: then
-    /// a timer that has fired and is due again is moved twice, and one that has ended meanwhile is
-    /// not counted.
+    /// their number. [`When::Spread`] draws one moment for all of them. A timer that is scheduled
+    /// meanwhile may be moved.
+    ///
+    /// The call starts over if other transactions had timers locked. Then a timer that has fired
+    /// and is due again is moved twice, and a timer that has ended meanwhile is not counted.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be moved by then.
@@ -40,9 +42,9 @@ impl<S: Store> Durable<S> {
         Ok(self.steps(Bulk::RequeueOne(id)).await? > 0)
     }
 
-    /// Makes all timers that were given up due at once, or all of those with a tag, 1,000 in a
-    /// step, as [`requeue`](Self::requeue) does, and returns how many. What is given up after the
-    /// call has begun stays so, by the store's clock: none is requeued twice.
+    /// Makes all dead timers due at once, or those of a tag, 1,000 in a step, as
+    /// [`requeue`](Self::requeue) does. Returns their number. A timer that dies after the call has
+    /// begun, by the store's clock, stays dead: no timer is requeued twice.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be due by then.
@@ -51,8 +53,8 @@ impl<S: Store> Durable<S> {
             .await
     }
 
-    /// Deletes all timers that were given up, or all of those with a tag, 1,000 in a step, and
-    /// returns how many. What is given up after the call has begun stays, by the store's clock.
+    /// Deletes all dead timers, or those of a tag, 1,000 in a step, and returns their number. A
+    /// timer that dies after the call has begun, by the store's clock, stays.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
@@ -61,15 +63,16 @@ impl<S: Store> Durable<S> {
             .await
     }
 
-    /// Holds all timers of the namespace, or all of a tag, until a time, on each node, also after a
-    /// restart. A timer that is due before that time is due at the end of the pause instead. A
-    /// timer that a handler has goes on; if its node dies, it runs again in spite of the pause. A
-    /// claim that is under way as the pause begins may still give its timers to handlers. A pause
-    /// replaces an earlier one of all timers, or of the same tag. A timer that several
-    /// pauses hold waits for the last of them.
+    /// Holds all timers of the namespace, or those of a tag, until a time. The pause is in the
+    /// store: it holds on all nodes, and after a restart. A timer that is due before that time is
+    /// due at the end of the pause instead. A timer that several pauses hold waits for the last of
+    /// them. A new pause of all timers, or of a tag, replaces the former one.
     ///
-    /// Each held timer costs a write when it is due, or soon after where many are due at once, and
-    /// nothing else until the pause ends. How late the pause makes it does not count as lateness.
+    /// A handler that has a timer goes on. If its node dies, the timer runs again in spite of the
+    /// pause. A claim that is under way as the pause begins may still call handlers.
+    ///
+    /// A held timer costs one write when it is due, or soon after if many are due at once, and
+    /// nothing else until the pause ends. The time of the pause does not count as lateness.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel), but the pause may be set already: repeat the call.
@@ -77,9 +80,9 @@ impl<S: Store> Durable<S> {
         self.hold(tag, Some(until.into().into())).await.map(drop)
     }
 
-    /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many timers it had
-    /// put off, 1,000 in a step. Timers that another pause holds are counted, and put off again.
-    /// Timers that had just become due may fire a second later.
+    /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many timers the
+    /// pause had put off, 1,000 in a step. Timers that another pause holds are counted, and put off
+    /// again. Timers that have just become due may fire a second later.
     ///
     /// # Errors
     /// As for [`pause`](Self::pause); some timers may still be held: repeat the call.
@@ -87,8 +90,8 @@ impl<S: Store> Durable<S> {
         self.hold(tag, None).await
     }
 
-    /// Lists the pauses that are not over: the pause of all timers first, then those of tags, in
-    /// the order of the tags.
+    /// Lists the present pauses: the pause of all timers first, then those of tags, in the order of
+    /// the tags.
     ///
     /// # Errors
     /// [`Error::Unavailable`].
@@ -98,7 +101,7 @@ impl<S: Store> Durable<S> {
         Ok(pauses)
     }
 
-    /// Sets or ends a pause, and lets go what an earlier one has put off.
+    /// Sets or ends a pause, and releases the timers that the former one has put off.
     async fn hold(&self, tag: Option<&str>, until: Option<Moment>) -> Result<u64, Error> {
         self.check(tag)?;
         let tag = tag.map(str::to_owned);
@@ -118,7 +121,7 @@ impl<S: Store> Durable<S> {
         self.all_steps(bulk).await
     }
 
-    /// Does it step by step, and all over again for rows that were locked.
+    /// Makes a change step by step, and starts over while rows are locked.
     async fn all_steps(&self, mut bulk: Bulk) -> Result<u64, Error> {
         let node = &self.inner.node;
         let mut pauses = retry_pauses();
@@ -139,7 +142,7 @@ impl<S: Store> Durable<S> {
                     break;
                 }
             }
-            // Only a move finds again what it has moved.
+            // A move finds moved timers again when it starts over; other changes do not.
             match bulk {
                 Bulk::Touch(..) => all = count,
                 _ => all += count,

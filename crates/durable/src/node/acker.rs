@@ -1,4 +1,5 @@
-//! Acknowledges what has ended. What the store refuses is tried alone, and holds nobody up.
+//! Acknowledges claims whose handlers have ended. An acknowledgement that the store refuses is
+//! tried alone, and holds up no other.
 
 use crate::entry::Error;
 use crate::node::batcher::{BATCH, Request, take_batch};
@@ -10,21 +11,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// The longest reason of a death, in bytes.
+/// How many bytes of a dead timer's reason are kept.
 const LONGEST_REASON: usize = 8 << 10;
 /// How often an acknowledgement is refused before it is given up.
 const REFUSALS: u32 = 10;
-/// When a timer is due again whose acknowledgement was given up.
+/// After how long a timer is due again whose acknowledgement was given up.
 const PUT_BACK: Duration = Duration::from_secs(3_600);
 
-/// What is to be acknowledged. The place is given back when it was.
+/// A claim to be acknowledged. Its place is free again once this is dropped.
 pub(crate) struct Ended {
     ack: Ack,
     _place: OwnedSemaphorePermit,
     refusals: u32,
-    /// How often a transaction had its row locked.
+    /// How often another transaction had the row locked.
     locked: u32,
-    /// Whether an answer was lost: it may be acknowledged.
+    /// Whether an answer was lost: the claim may be acknowledged already.
     lost: bool,
 }
 
@@ -48,7 +49,8 @@ impl Ended {
         }
     }
 
-    /// Notes a refusal: the next try has a reason that a database of any encoding takes.
+    /// Notes a refusal. From the first one on the reason is ASCII, which any database's encoding
+    /// has.
     fn refused(&mut self) {
         self.refusals += 1;
         if let (1, Ending::Dead(reason)) = (self.refusals, &mut self.ack.ending) {
@@ -71,7 +73,7 @@ impl Request for Ended {
     }
 }
 
-/// Returns what a store takes of a reason.
+/// Returns the part of a reason that a store can keep.
 fn cut(mut reason: String) -> String {
     reason.retain(|character| character != '\0');
     let mut end = reason.len().min(LONGEST_REASON);
@@ -87,7 +89,7 @@ type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Ended>>>;
 pub(crate) struct Acker<S> {
     node: Arc<Node<S>>,
     queue: Queue,
-    /// For what is tried again after a refusal: the other places are free at once.
+    /// Limits how many refused acknowledgements are tried again at once: they keep their places.
     trials: Arc<Semaphore>,
     share: Share,
 }
@@ -104,7 +106,7 @@ impl<S: Store> Acker<S> {
     }
 
     pub(crate) async fn run(self: Arc<Self>) {
-        let mut tasks = JoinSet::new(); // They end with this one.
+        let mut tasks = JoinSet::new(); // The tasks end with this one.
         let mut waiting = VecDeque::new();
         loop {
             let mut ended = Vec::new();
@@ -122,7 +124,7 @@ impl<S: Store> Acker<S> {
         }
     }
 
-    /// Acknowledges a batch; leaves to tasks what is refused or locked.
+    /// Acknowledges a batch. Spawns tasks for claims that are refused, and for locked rows.
     async fn acknowledge(self: &Arc<Self>, batch: Vec<Ended>, tasks: &mut JoinSet<()>) {
         let mut parts = vec![batch];
         let mut pause = FIRST_PAUSE;
@@ -137,14 +139,15 @@ impl<S: Store> Acker<S> {
                 }
                 Err(error) => error,
             };
-            // A refusal is an answer: the halves need not wait.
+            // A refusal is an answer. Otherwise the store is given time to recover.
             let waits = !matches!(error, Error::Refused(_));
             if waits && self.node.timer.sleep(pause).await.is_err() {
                 return;
             }
             pause = (pause * 2).min(LAST_PAUSE);
             match error {
-                // Refused: one of them is at fault. Uncertain: the batch may have taken too long.
+                // Refused: one of the claims is at fault. Uncertain: the batch may have been too
+                // large.
                 Error::Refused(_) | Error::Uncertain(_) if part.len() > 1 => {
                     let rest = part.split_off(part.len() / 2);
                     parts.extend([rest, part]);
@@ -154,16 +157,16 @@ impl<S: Store> Acker<S> {
                         tasks.spawn(Arc::clone(self).insist(one));
                     }
                 }
-                // The store cannot be reached: all of it waits.
+                // The store cannot be reached: the whole batch is tried again.
                 _ => parts.push(part),
             }
         }
     }
 
-    /// Tries one alone, until it is acknowledged, put back or given up.
+    /// Tries a claim alone until it is acknowledged, put back or given up.
     async fn insist(self: Arc<Self>, mut one: Ended) {
-        // Only so many outcomes are tried again, a tenth of the places. The others are given up at
-        // their first refusal, so that refused outcomes do not take all places.
+        // Only a tenth of the places may be taken by refused outcomes. Beyond that an outcome is
+        // given up at its first refusal.
         let trial = Arc::clone(&self.trials).try_acquire_owned();
         let mut most = if trial.is_ok() { REFUSALS } else { 1 };
         loop {
@@ -172,7 +175,7 @@ impl<S: Store> Acker<S> {
                     return;
                 }
             } else if matches!(one.ack.ending, Ending::PutBack(_)) {
-                // Its renewal stops: who takes it over runs it again.
+                // The claim is not renewed any more. A takeover runs the timer again.
                 self.held_ends(&one);
                 return;
             } else {
@@ -185,7 +188,7 @@ impl<S: Store> Acker<S> {
                 one.refusals = 0;
                 most = 1;
             }
-            // A failure is counted in the call.
+            // `call` has counted a refusal.
             let answer = self.call(std::slice::from_mut(&mut one)).await;
             if let Ok(changed) = answer {
                 match self.settle(vec![one], changed).pop() {
@@ -214,7 +217,8 @@ impl<S: Store> Acker<S> {
         Err(error)
     }
 
-    /// Ends what has an answer, and returns the rest: rows that a transaction has locked.
+    /// Ends the claims that were answered, and returns those whose rows another transaction has
+    /// locked.
     fn settle(&self, part: Vec<Ended>, changed: Changed<bool>) -> Vec<Ended> {
         let node = &self.node;
         let mut locked = Vec::new();
@@ -226,10 +230,10 @@ impl<S: Store> Acker<S> {
             };
             let ran_out = self.held_ends(&one);
             let mut counted = node.count();
-            // After a lost answer it may be this call's own repetition that finds nothing.
+            // After a lost answer the claim may have been ended by an earlier try.
             if !ended && !one.lost {
-                // Another node has taken the timer over, or the handler has acknowledged it in a
-                // transaction. Only a claim that had run out counts as lost.
+                // Either another node has taken the timer over, or the handler has acknowledged it
+                // in a transaction. A claim that has not run out was not taken over.
                 counted.claims_lost += u64::from(ran_out);
                 continue;
             }
@@ -244,19 +248,19 @@ impl<S: Store> Acker<S> {
         locked
     }
 
-    /// Ends the renewal of a claim; returns whether it had run out.
+    /// Ends the renewal of a claim, and returns whether the claim had run out.
     fn held_ends(&self, one: &Ended) -> bool {
         self.node.held.end(&one.ack.name, one.ack.token)
     }
 
-    /// Sends again what was locked: first soon, as another node's claim may have met the row, and
-    /// locks it until that claim ends.
+    /// Acknowledges claims again whose rows were locked. The first pause is short: the lock may be
+    /// that of another node's claim, which has met the row and ends soon.
     async fn send_again(self: Arc<Self>, locked: Vec<Ended>) {
         let tries = locked.iter().map(|one| one.locked).min().unwrap_or(1);
         let pause = FIRST_PAUSE * (1 << (tries - 1).min(6));
         if self.node.timer.sleep(pause.min(LOCKED)).await.is_ok() {
             for one in locked {
-                // The receiver ends with the node.
+                // Fails once the node has ended.
                 let _ = self.node.ended.send(one);
             }
         }

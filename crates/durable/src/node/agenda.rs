@@ -7,45 +7,47 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::Notify;
 
-/// How far before the last claim the next one begins: a row may be committed so long after its
-/// statement has read the clock. What takes longer, a look finds.
+/// How far before the end of the last claim the next one begins. A row whose transaction commits
+/// that long after its statement has read the clock is still met by a claim. Later ones are found
+/// by looks.
 const SLACK: Duration = Duration::from_millis(200);
 
 pub(crate) struct Agenda {
     timer: Timer,
     /// Locked for a look.
     plan: Mutex<Plan>,
-    /// Told when the next claim may be an earlier one.
+    /// Told when the next claim may be earlier than planned.
     pub(crate) stirred: Notify,
 }
 
 struct Plan {
-    /// Rows before this place are claimed, locked, or unknown here.
+    /// Where claims begin. Rows before this place are claimed or locked, or the node does not know
+    /// of them.
     cursor: Place,
-    /// The first row that was noted since the last claim began.
+    /// The first place that was noted since the last claim began.
     low: Option<Place>,
-    /// When a row is due that is known of.
+    /// When the first known row is due.
     at: Option<Instant>,
-    /// What the store's clock showed, and a moment of this node's clock no earlier.
+    /// A time of the store's clock, and a moment of this node's clock at which it had passed.
     shown: StoreTime,
     known: Instant,
-    /// When a look last told of the first row.
+    /// When a look last returned the first row.
     looked: Instant,
-    /// How long the claims wait for rows of which other nodes know too.
+    /// How long claims wait for rows that other nodes know of too.
     stagger: Duration,
 }
 
 impl Plan {
-    /// Learns what the store's clock showed no later than at a moment.
+    /// Notes a time of the store's clock that had passed at a moment.
     fn show(&mut self, shown: StoreTime, known: Instant) {
         self.shown = shown;
         self.known = known;
     }
 
-    /// Returns a moment at which a row is due, as early as it is known.
+    /// Returns the moment at which a row is due. It is never too late: an early claim is repeated.
     fn instant_of(&self, due: StoreTime) -> Instant {
         let delay = due.since(self.shown);
-        // Rows beyond what an instant can hold are found long before by the claims of each second.
+        // An `Instant` cannot hold some due times. The claims of each second find such rows.
         self.known
             .checked_add(delay)
             .unwrap_or(self.known + DISTANT)
@@ -61,14 +63,14 @@ impl Plan {
     }
 }
 
-/// How much later a node claims, at most, whose claims find nothing where rows were due.
+/// How much later a node claims at most if its claims find nothing although rows were due.
 const STAGGER: Duration = Duration::from_millis(100);
-/// How much that wait grows besides doubling: at random, up to this.
+/// How much the stagger grows at most, at random, besides doubling.
 const STEP: Duration = Duration::from_millis(2);
 const DISTANT: Duration = Duration::from_secs(3_600);
 
 impl Agenda {
-    /// Begins at the store's present. What is due before, a look finds.
+    /// Begins at the store's present. A look finds rows that are due before.
     pub(crate) fn new(timer: Timer, shown: StoreTime) -> Self {
         let now = timer.now();
         let plan = Plan {
@@ -87,8 +89,8 @@ impl Agenda {
         }
     }
 
-    /// Notes a row that can be claimed, and what the store's clock shows, if there is news of it.
-    /// Other nodes know of a row that is `shared`.
+    /// Notes a row that can be claimed, and the time of the store's clock if it is known. Other
+    /// nodes know of a `shared` row.
     pub(crate) fn note(&self, shown: Option<StoreTime>, place: Place, shared: bool) {
         let mut plan = lock(&self.plan);
         if let Some(shown) = shown {
@@ -101,14 +103,13 @@ impl Agenda {
         };
         let at = plan.instant_of(place.due) + wait;
         if plan.bring_forward(at) {
-            // The claimer, once woken, asks the plan at once.
+            // The claimer locks the plan as soon as it wakes.
             drop(plan);
             self.stirred.notify_one();
         }
     }
 
-    /// Notes that a look has told of the first row, if there is one, and what the store's clock
-    /// shows.
+    /// Notes a look, which has returned the first row, and the time of the store's clock.
     pub(crate) fn note_look(&self, shown: StoreTime) {
         let mut plan = lock(&self.plan);
         plan.looked = self.timer.now();
@@ -116,25 +117,25 @@ impl Agenda {
         plan.show(shown, looked);
     }
 
-    /// Returns when a row is due, if it is known.
+    /// Returns when the first known row is due, if there is one.
     pub(crate) fn next(&self) -> Option<Instant> {
         lock(&self.plan).at
     }
 
-    /// Returns when a look last told of the first row.
+    /// Returns when the last look was noted.
     pub(crate) fn looked(&self) -> Instant {
         lock(&self.plan).looked
     }
 
-    /// Returns the place before which claims find nothing: rows there are left to looks.
+    /// Returns where claims begin: only looks find rows before that place.
     pub(crate) fn cursor(&self) -> Place {
         lock(&self.plan).cursor
     }
 
-    /// Begins a claim; returns where, and whether a row is known to be due.
+    /// Begins a claim, and returns its place and whether a row is known to be due.
     pub(crate) fn begin(&self) -> (Place, bool) {
         let mut plan = lock(&self.plan);
-        // Rows that are noted from now on, the claim may miss.
+        // The claim may miss rows that are noted from now on: they count for the next one.
         if let Some(low) = plan.low.take() {
             plan.cursor = plan.cursor.min(low);
         }
@@ -155,7 +156,8 @@ impl Agenda {
         if found {
             plan.stagger /= 2;
         } else if was_due {
-            // Another node has the rows. At random: nodes that are late together stay so otherwise.
+            // Another node has claimed the rows. Random, as nodes with the same stagger would go on
+            // claiming at the same time.
             let more = STEP / 1_024 * (draw() & 1_023) as u32;
             plan.stagger = (plan.stagger * 2 + more).min(STAGGER);
         }

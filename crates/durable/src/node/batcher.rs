@@ -1,4 +1,4 @@
-//! Calls of many callers, put together into one for the store.
+//! Puts calls of many callers together into one for the store.
 
 use crate::entry::Error;
 use crate::node::{FIRST_PAUSE, LAST_PAUSE, Node, Share};
@@ -10,19 +10,20 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// How many requests one batch holds: larger ones are no faster, and keep their rows for longer.
+/// How many requests a batch has at most. Larger batches are not faster, and lock rows for longer.
 pub(crate) const BATCH: usize = 1_000;
 
-/// How many bytes of payloads a batch has, unless it is one request.
+/// How many bytes of payloads a batch has at most, unless it is one request.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// How many requests wait before callers do.
+/// How many requests wait in the queue. Further callers wait for room.
 const WAITING: usize = 10_000;
 
-/// How many batches are under way, of ackers too: while one waits for its commit, the next is sent.
+/// How many batches are under way, also of acknowledgements: while one waits for its commit, the
+/// next one is sent.
 pub(crate) const WORKERS: usize = 2;
 
-/// What may stand in a batch beside others: each name once.
+/// A part of a batch, in which each name stands once.
 pub(crate) trait Request {
     fn name(&self) -> &Name;
 
@@ -48,7 +49,7 @@ impl Request for Name {
     }
 }
 
-/// With what belongs to a request.
+/// A request with something that belongs to it.
 impl<R: Request, A> Request for (R, A) {
     fn name(&self) -> &Name {
         self.0.name()
@@ -59,16 +60,16 @@ impl<R: Request, A> Request for (R, A) {
     }
 }
 
-/// What many callers ask of the store at once.
+/// A request of a user's call.
 pub(crate) trait Call: Request + Clone + Send + Sync + 'static {
     type Answer: Send + 'static;
 
-    /// Answers each of a batch, in order, but those whose rows are locked.
+    /// Asks the store, and returns an answer for each request, in order; `None` for a locked row.
     fn call<S: Store>(node: &Node<S>, batch: Vec<Self>) -> impl Answer<Vec<Option<Self::Answer>>>;
 }
 
-/// Takes a batch of at most so many, at least one. A name that is in the batch already is left for
-/// the next one, and so are those after [`BATCH_BYTES`].
+/// Takes a batch of at most `most` requests and [`BATCH_BYTES`], but at least one request. Leaves
+/// out requests whose names are in the batch already.
 pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> Vec<R> {
     let mut names = HashSet::new();
     let mut batch = Vec::new();
@@ -91,7 +92,7 @@ pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> 
     batch
 }
 
-/// A request, and what belongs to it.
+/// A request and its caller.
 type Waiting<R> = (R, Caller<<R as Call>::Answer>);
 
 struct Caller<A> {
@@ -99,8 +100,8 @@ struct Caller<A> {
     answer: oneshot::Sender<Result<A, Error>>,
 }
 
-/// How long a request waits for its turn while the store does not answer: batches become small
-/// then, and each may take as long as a statement.
+/// How long a request waits in the queue while the store does not answer. Batches are small then,
+/// and each may take as long as a statement: the last request would wait for very long.
 const TURN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Batcher<R: Call> {
@@ -171,7 +172,7 @@ impl<S: Store, R: Call> Worker<S, R> {
         }
     }
 
-    /// Answers what has waited too long for a store that does not answer.
+    /// Answers requests that have waited too long, if the store does not answer.
     fn give_up(&self, waiting: &mut VecDeque<Waiting<R>>) {
         if !self.share.is_halved() {
             return;
@@ -183,11 +184,12 @@ impl<S: Store, R: Call> Worker<S, R> {
                 return;
             }
             let error = Error::unavailable("the store does not answer, and was not asked");
-            let _ = caller.answer.send(Err(error)); // Nobody waits any more: dropped.
+            let _ = caller.answer.send(Err(error)); // Fails if the caller was dropped.
         }
     }
 
-    /// Answers each of a batch. Where the store refuses it, each half alone, down to the one.
+    /// Answers each request of a batch. If the store refuses the batch, tries each half alone, down
+    /// to single requests.
     async fn answer(&self, batch: Vec<Waiting<R>>, locked: &mut JoinSet<()>) {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
@@ -206,7 +208,7 @@ impl<S: Store, R: Call> Worker<S, R> {
             };
             for ((request, caller), answer) in part.into_iter().zip(answers) {
                 if let Some(answer) = answer.transpose() {
-                    let _ = caller.answer.send(answer); // Nobody waits any more: dropped.
+                    let _ = caller.answer.send(answer); // Fails if the caller was dropped.
                     continue;
                 }
                 let node = Arc::clone(&self.node);
@@ -222,12 +224,12 @@ pub(crate) fn locked_error() -> Error {
     Error::unavailable("another transaction has the timer locked")
 }
 
-/// Returns the pauses before each retry for rows that are locked: five seconds in all.
+/// Returns the pauses before the retries for a locked row: five seconds in all.
 pub(crate) fn retry_pauses() -> impl Iterator<Item = Duration> {
     (0..14_u32).map(|n| (FIRST_PAUSE * (1 << n.min(5))).min(LAST_PAUSE))
 }
 
-/// Calls again and again for a request whose row is locked.
+/// Repeats a request whose row is locked.
 pub(crate) async fn retry_locked<R: Call>(
     node: &Node<impl Store>,
     request: R,

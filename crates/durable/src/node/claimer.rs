@@ -1,4 +1,4 @@
-//! Claims what is due, as much as there is room for, and hands it to handlers at once.
+//! Claims due timers, as many as there are places for, and calls their handlers at once.
 
 use crate::node::batcher::BATCH;
 use crate::node::runner::Runner;
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// How often a node claims, whatever it was told, unless a look says that nothing is due.
+/// How often a node claims at least, unless a look finds nothing that is due.
 const ALWAYS: Duration = Duration::from_secs(1);
-/// How long after the last claim the next one is made, unless there is more: timers of about the
-/// same moment are claimed together.
+/// How long after the last claim the next one is made, unless more rows are due: timers of about
+/// the same time are claimed together.
 const GAP: Duration = Duration::from_millis(2);
-/// How many bytes of payloads are claimed at once: an answer that a node reads slowly keeps rows
-/// locked, without a lease.
+/// How many bytes of payloads are claimed at once. While a node reads a long answer slowly, its
+/// rows are locked and have no lease yet.
 pub(crate) const CLAIM_BYTES: usize = 128 << 10;
 
-/// How many rows that pauses hold a claim puts off besides: as many as become due meanwhile. Where
-/// there are more, other timers must not wait for that: a look has the rest put off.
+/// How many rows that pauses hold a claim puts off besides: as many as become due between two
+/// claims. Other timers must not wait for more: looks put off the rest.
 const HOLDS: u32 = 100;
 
 struct Claimer<S> {
@@ -38,7 +38,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
         claimed: None,
         more: false,
     };
-    // A claim itself is not interrupted: nobody would know of its rows.
+    // A claim itself is not interrupted: nothing would run its rows before a takeover.
     while let Some(Some(places)) = node.unless_leaving(claimer.wait()).await {
         claimer.claim(places, &runner, &mut runs).await;
         while runs.try_join_next().is_some() {}
@@ -55,7 +55,7 @@ impl<S: Store> Claimer<S> {
             return Some(());
         };
         loop {
-            // A look that found nothing has told what a claim would.
+            // A look that found nothing due replaces a claim.
             let always = last.max(node.agenda.looked()) + ALWAYS;
             let next = node.agenda.next().unwrap_or(always);
             let at = next.min(always).max(last + GAP);
@@ -63,7 +63,7 @@ impl<S: Store> Claimer<S> {
                 return Some(());
             }
             tokio::select! {
-                biased; // A model repeats what it has found.
+                biased; // Not at random: a model must be able to repeat a schedule.
                 slept = node.timer.sleep(at) => drop(slept.ok()?),
                 () = node.agenda.stirred.notified() => {}
             }
@@ -76,8 +76,8 @@ impl<S: Store> Claimer<S> {
         if !self.more {
             self.wait_until_due().await?;
         }
-        // While more rows are due, a claim of many rows costs the store less than many claims of
-        // few: this waits up to 8 ms for a quarter of the places.
+        // While more rows are due, one claim of many rows costs the store less than many claims of
+        // a few rows: this waits up to 8 ms for a quarter of the places.
         let share = (node.options.max_in_flight / 4).clamp(1, BATCH as u32);
         let room = || Arc::clone(&node.room);
         if self.more {
@@ -121,10 +121,10 @@ impl<S: Store> Claimer<S> {
             Err(error) => {
                 self.more = false;
                 node.failed(&error, "nothing was claimed");
-                // Takeovers may use them meanwhile, and a drain waits for all places.
+                // During the pause, takeovers may use the places, and a drain may end.
                 drop(places);
                 node.pause(LAST_PAUSE / 4).await;
-                // The claim's beginning has forgotten the noted rows: their first place is noted
+                // `begin` has taken the noted rows off the agenda. Their first place is noted
                 // again.
                 node.agenda.note(None, from, false);
             }
@@ -132,7 +132,7 @@ impl<S: Store> Claimer<S> {
     }
 }
 
-/// Notes what other nodes tell of.
+/// Notes the rows that other nodes tell of.
 pub(crate) async fn listen<S: Store>(node: Arc<Node<S>>) {
     loop {
         match node.store.told().await {

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::OwnedSemaphorePermit;
 
-/// How long a claim lasts at most, unless the lease is longer. Each renewal doubles the term, so
-/// that a long handler costs few renewals.
+/// The longest term of a claim, unless the lease is longer. Each renewal doubles the term, so that
+/// a long handler costs few renewals.
 const LONGEST_TERM: Duration = Duration::from_secs(60);
 
-/// Until when a claim lasts, by this node's clock: no later than by the store's, unless one of them
-/// leaps.
+/// Until when a claim lasts by this node's clock. That is no later than by the store's clock, as it
+/// is counted from before the call, unless one of the clocks leaps.
 pub(crate) struct Lease {
     timer: Timer,
-    /// Locked for a look.
+    /// Locked to read or set it.
     until: Mutex<Instant>,
 }
 
@@ -28,11 +28,11 @@ impl Lease {
     }
 }
 
-/// What this node has claimed and not acknowledged.
+/// The claims of this node that are not acknowledged.
 pub(crate) struct Held {
     timer: Timer,
-    /// Locked for a look. For a look at all once in an eighth of a lease, or eight times as often
-    /// while rows are locked.
+    /// Locked for one entry; to go over all of them once in an eighth of a lease, or eight times as
+    /// often while rows are locked.
     claims: Mutex<HashMap<Name, Claim>>,
 }
 
@@ -40,17 +40,17 @@ struct Claim {
     token: i64,
     term: Duration,
     lease: Arc<Lease>,
-    /// Whether it took the place of a claim that had run out. Otherwise that one's handler has
-    /// acknowledged its timer in a transaction, and goes on.
+    /// Whether it replaced a claim of this node that had run out. If the former claim had not run
+    /// out, its handler has acknowledged the timer in a transaction and still runs.
     follows_lapsed: bool,
-    /// Its share of the room for suspects: see [`taker`](crate::node::taker). Given back once the
-    /// process has lived with the timer until then.
+    /// The claim's share of the room for suspects: see [`taker`](crate::node::taker). Given back if
+    /// the timer still runs at `suspect_until`.
     share: Option<OwnedSemaphorePermit>,
     suspect_until: Instant,
 }
 
-/// For how many leases a process lives with a timer that was in crashes until the timer is no
-/// suspect any more: a long handler must not keep the timers of other dead nodes waiting.
+/// After how many leases a running timer that was in crashes is no suspect any more. A long handler
+/// must not keep other timers of dead nodes waiting.
 pub(crate) const SUSPECT: u32 = 12;
 
 impl Held {
@@ -65,7 +65,7 @@ impl Held {
         lock(&self.claims).len()
     }
 
-    /// Begins to hold a claim that was asked for then.
+    /// Begins to renew a claim that was asked for at `asked`.
     pub(crate) fn begin(
         &self,
         row: &Claimed,
@@ -88,14 +88,15 @@ impl Held {
             suspect_until: asked + term * SUSPECT,
         };
         if let Some(former) = former {
-            // The store says that it is over.
+            // The store has given the timer another token: the former claim is over.
             *lock(&former.lease.until) = asked;
         }
         claims.insert(row.name.clone(), claim);
         lease
     }
 
-    /// Stops holding a claim. Returns whether it had run out, unless a renewal has counted that.
+    /// Stops to renew a claim, and returns whether it had run out. `false` if a renewal has counted
+    /// that already.
     pub(crate) fn end(&self, name: &Name, token: i64) -> bool {
         let mut claims = lock(&self.claims);
         match claims.get(name) {
@@ -110,7 +111,7 @@ impl Held {
         }
     }
 
-    /// Returns what is to be renewed: claims whose terms are half over.
+    /// Returns the renewals of all claims whose terms are half over.
     fn stale(&self) -> Vec<Renewal> {
         let now = self.timer.now();
         let claims = lock(&self.claims);
@@ -119,14 +120,15 @@ impl Held {
             (left <= claim.term / 2).then(|| Renewal {
                 name: name.clone(),
                 token: claim.token,
-                // A lease of over a minute keeps its length.
+                // A lease longer than a minute keeps its length.
                 term: claim.term.max(LONGEST_TERM.min(claim.term * 2)),
             })
         });
         stale.collect()
     }
 
-    /// Notes how a renewal that was asked for then was answered; returns whether the claim is lost.
+    /// Notes the answer to a renewal that was asked for at `asked`. Returns whether the claim is
+    /// lost.
     fn note(&self, renewal: &Renewal, renewed: bool, asked: Instant) -> bool {
         let mut claims = lock(&self.claims);
         let Some(claim) = claims.get_mut(&renewal.name) else {
@@ -143,9 +145,9 @@ impl Held {
             *lock(&claim.lease.until) = asked + renewal.term;
             return false;
         }
-        // Before the end of its lease the claim does not count as lost: the handler has
-        // acknowledged the timer in a transaction, or the store's clock has leapt, and another
-        // node has the timer. From here on `Due::is_lost` tells the handler.
+        // A claim that has not run out does not count as lost. Either its handler has acknowledged
+        // the timer in a transaction, or the store's clock has leapt and another node has the
+        // timer. `Due::is_lost` tells the handler from now on.
         let is_lost = claim.lease.has_ended();
         *lock(&claim.lease.until) = asked;
         claims.remove(&renewal.name);
@@ -153,10 +155,10 @@ impl Held {
     }
 }
 
-/// Renews claims for as long as the node lives: a node that is drained has handlers too.
+/// Renews claims until the node is dropped: a node that is being drained still runs handlers.
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
     let share = Share::default();
-    // Of the half of a term that is left, three rounds may fail.
+    // A claim is renewed when half of its term is left: after that three rounds may fail.
     let round = node.options.lease / 8;
     let mut pause = round;
     while node.timer.sleep(pause).await.is_ok() {
@@ -166,16 +168,16 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
             let count = stale.len().min(share.of(BATCH));
             let any_locked = renew(&node, stale.drain(..count).collect(), &share).await;
             if any_locked {
-                // A key that many schedule again and again is locked most of the time, but not for
-                // long: three rounds alone would not meet a moment without.
+                // A key that many calls schedule is locked most of the time, each time for a
+                // moment. Three tries alone might meet no moment without a lock.
                 pause = round / 8;
             }
         }
     }
 }
 
-/// Renews a batch, and returns whether a transaction has some of its rows locked. Where the store
-/// refuses it, each half alone: one must not hold up the others.
+/// Renews a batch, and returns whether another transaction has some of its rows locked. If the
+/// store refuses the batch, tries each half alone, so that one claim does not hold up the others.
 async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> bool {
     let mut any_locked = false;
     let mut parts = vec![batch];

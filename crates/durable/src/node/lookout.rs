@@ -1,8 +1,8 @@
-//! Looks for the first row, also below the cursor of the claims, where rows lie that were locked,
-//! that were committed late, or that no node was told of; and for claims that have run out. Puts
-//! off what claims have left of the timers that pauses hold.
+//! Looks for the first free row, and for claims that have run out. Unlike claims, looks also find
+//! rows before the cursor: rows that were locked or committed late, or that no node was told of.
+//! Also puts off the held rows that claims have passed over.
 //!
-//! While nothing is due, looks are all that a node asks: they cost the store a quarter of a claim.
+//! While nothing is due, a node makes no other calls. A look costs the store a quarter of a claim.
 
 use crate::node::Node;
 use crate::node::batcher::BATCH;
@@ -10,10 +10,11 @@ use crate::store::{Place, Store, Want};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a node looks: before its next claim would be made for nothing.
+/// How often a node looks: more often than [`claimer`](crate::node::claimer) claims for nothing, so
+/// that looks replace these claims.
 const EVERY: Duration = Duration::from_millis(900);
-/// What part of the time a node looks, at most: over millions of dead entries of an index that
-/// nobody may remove yet, a look takes long.
+/// The largest part of the time in which a node looks, as a divisor. A look takes long over
+/// millions of dead entries in an index, which cannot be removed while a snapshot is held.
 const PART: u32 = 20;
 
 pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
@@ -23,17 +24,17 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
         let cursor = node.agenda.cursor();
         let mut held = None;
         let answer = node.store.look().await;
-        // A slow look is no sign of an outage: it may read millions of dead entries.
+        // Only failures count: a slow look is no sign of an outage.
         node.note_answer(answer.is_ok());
         match answer {
             Ok(look) => {
                 node.agenda.note_look(look.now);
                 held = look.first.filter(|_| look.held);
                 if let Some(place) = look.first.filter(|_| !look.held) {
-                    // No claim would have come there again.
+                    // Claims begin after this row: only this look finds it.
                     let is_swept = place < cursor;
                     node.count().swept += u64::from(is_swept);
-                    // Other nodes see what is yet to come as well.
+                    // Other nodes know of a row after their cursors as well.
                     node.agenda.note(None, place, !is_swept);
                 }
                 if look.lapsed {
@@ -43,8 +44,8 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
             Err(error) => node.failed(&error, "a look failed"),
         }
         let took = node.timer.now().saturating_duration_since(asked);
-        // One slow look alone, as at a failover, must not blind the node; nor must many for longer
-        // than a lease, which is what timers of the dead wait for anyway.
+        // The shorter one of two looks counts: a single slow look, as at a failover, causes no long
+        // pause. At most a lease, which timers of dead nodes wait for anyway.
         let pause = (took.min(former) * PART).min(node.options.lease);
         former = took;
         let mut pause = pause.max(EVERY);
@@ -53,8 +54,8 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
             if has_more {
                 pause = Duration::ZERO;
             } else {
-                // What could not be put off must hide no other row. Before, a claim would begin
-                // with all that is held, each time.
+                // Other rows may lie behind a row that could not be put off. Not noted before: each
+                // claim would begin with all held rows.
                 node.agenda.note(None, first, false);
             }
         }
@@ -64,8 +65,8 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>) {
     }
 }
 
-/// Puts off what pauses hold and claims have passed over, for as long as the next look can wait;
-/// returns whether there is more.
+/// Puts off rows that pauses hold and that claims have passed over, until the next look is due.
+/// Returns whether there may be more of them.
 async fn put_off<S: Store>(node: &Node<S>, first: Place) -> bool {
     let begun = node.timer.now();
     let mut from = first;

@@ -1,4 +1,4 @@
-//! What a node does besides its calls, in the order in which a timer meets it.
+//! The parts of a node besides its calls, in the order in which a timer meets them.
 
 pub(crate) mod batcher;
 pub(crate) mod agenda;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-/// What the builder has set.
+/// The builder's options.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) lease: Duration,
@@ -53,52 +53,52 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns how long after an attempt that failed a handler is called again: twice as long after
-    /// each attempt, at most 1024 times as long as after the first; and up to a quarter longer, so
-    /// that timers which failed together are not tried together again.
+    /// Returns the delay after a failed attempt. The delay doubles with each attempt, up to 1,024
+    /// times the first one. Up to a quarter is added at random, so that timers that failed together
+    /// are not tried together again.
     pub(crate) fn backoff(&self, attempt: u32) -> Duration {
         let doubled = 1 << attempt.saturating_sub(1).min(10);
         let after = self.retry_after.saturating_mul(doubled);
-        // A quarter, in 1,024 steps.
+        // One of 1,024 steps up to a quarter.
         after.saturating_add(after / 4_096 * (draw() & 1_023) as u32)
     }
 
-    /// Returns how long an answer may take. The rest of a claim's lease is for its first renewal.
+    /// Returns how long an answer may take. The other half of the lease is for the first renewal.
     pub(crate) fn patience(&self) -> Duration {
         self.lease / 2
     }
 }
 
-/// What the tasks of a node share.
+/// The state that the tasks of a node share.
 pub(crate) struct Node<S> {
     pub(crate) store: S,
     pub(crate) timer: Timer,
     pub(crate) options: Options,
     pub(crate) agenda: Agenda,
-    /// How much claims and takeovers ask for.
+    /// How many rows claims and takeovers ask for.
     pub(crate) claims: Share,
     pub(crate) room: Arc<Semaphore>,
     pub(crate) held: Held,
-    /// Where acknowledgements wait. At most one for each place.
+    /// The queue of acknowledgements: at most one for each place.
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
-    /// Since when claims, takeovers and renewals have been answered in time, and looks at all.
+    /// Since when all claims, takeovers and renewals were answered in time, and all looks were
+    /// answered.
     pub(crate) settled: Mutex<Instant>,
-    /// Told when claims have run out.
+    /// Notified if claims have run out.
     pub(crate) lapsed: Notify,
     pub(crate) leaving: watch::Sender<bool>,
-    /// Whether the handlers have ended for which a drain waits: they may call until then. Relaxed:
-    /// a call at that moment may be refused or not.
+    /// Whether a drain has waited for all handlers: they may make calls until then. Relaxed: a call
+    /// at that moment may be refused or not.
     pub(crate) drained: AtomicBool,
     pub(crate) counters: Mutex<Stats>,
 }
 
-/// How long a task waits before it repeats a call that has failed, and how long after its first
-/// failure in a row.
+/// How long a task waits at most before it repeats a failed call, and how long after the first of
+/// several failures.
 pub(crate) const LAST_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// When a row is tried again that a transaction has locked, and an acknowledgement that was
-/// refused.
+/// After how long a locked row is tried again at the latest, and a refused acknowledgement.
 pub(crate) const LOCKED: Duration = Duration::from_secs(1);
 
 impl<S> Node<S> {
@@ -137,16 +137,17 @@ impl<S> Node<S> {
         tracing::warn!(%error, "{what}");
     }
 
-    /// Returns whether the store has answered a call, and in time. A refusal is an answer.
+    /// Returns whether the store has answered a call in time. A refusal is an answer.
     pub(crate) fn in_time<A>(&self, asked: Instant, answer: &Result<A, Error>) -> bool {
         let is_lost = matches!(answer, Err(Error::Unavailable(_) | Error::Uncertain(_)));
         let took = self.timer.now().saturating_duration_since(asked);
         !is_lost && took <= self.options.patience()
     }
 
-    /// Returns why a batch of acknowledgements or renewals has failed. A trigger may fail by what
-    /// else means that a database is not ready: what the store does not do, though it answers on
-    /// the same way, it refuses. After a lost answer it is not asked: that has taken long enough.
+    /// Returns why a batch of acknowledgements or renewals has failed. A user's trigger may fail
+    /// with an error that usually means that the database is not ready. If the store answers an
+    /// empty renewal on the same connection, the error counts as a refusal. After a lost answer the
+    /// store is not asked: the answer has taken long enough.
     pub(crate) async fn why(&self, error: Error) -> Error
     where
         S: Store,
@@ -159,14 +160,14 @@ impl<S> Node<S> {
         }
     }
 
-    /// Notes how a claim, a takeover, a renewal or a look was answered: see [`taker`].
+    /// Notes whether a claim, a takeover, a renewal or a look was answered in time: see [`taker`].
     pub(crate) fn note_answer(&self, in_time: bool) {
         if !in_time {
             *lock(&self.settled) = self.timer.now();
         }
     }
 
-    /// Waits for a future, unless the node is drained before.
+    /// Waits for a future. `None` if the node is drained before.
     pub(crate) async fn unless_leaving<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut leaving = self.leaving.subscribe();
         tokio::select! {
@@ -182,25 +183,25 @@ impl<S> Node<S> {
         matches!(slept, Some(Ok(_)))
     }
 
-    /// Takes places for up to so many timers, without waiting.
+    /// Takes places without waiting, up to `most` in all.
     pub(crate) fn more_places(&self, places: &mut OwnedSemaphorePermit, most: usize) {
         let more = most.saturating_sub(places.num_permits());
-        // More than are free would be refused as a whole.
+        // The semaphore gives all of them or none.
         let more = more.min(self.room.available_permits());
-        // Another task may take them first: then the claim is a smaller one.
+        // Another task may take places first: then the claim is a smaller one.
         if let Ok(more) = Arc::clone(&self.room).try_acquire_many_owned(more as u32) {
             places.merge(more);
         }
     }
 
-    /// Returns whether other nodes are to be told of so many timers: if this one has no room for
-    /// them, or claims no more. Not always, as commits that notify wait for each other in the whole
+    /// Returns whether to tell other nodes of so many timers: if this node has no places for them,
+    /// or claims no more. Not always, because commits that notify wait for each other in the whole
     /// server.
     pub(crate) fn tells(&self, timers: usize) -> bool {
         *self.leaving.borrow() || self.room.available_permits() < timers
     }
 
-    /// Notes a row that can be claimed, now or later, given the store's clock.
+    /// Notes a row that can be claimed now or later, with the time of the store's clock.
     pub(crate) fn note(&self, now: StoreTime, first: Option<Place>) {
         if let Some(place) = first {
             self.agenda.note(Some(now), place, false);
@@ -208,11 +209,12 @@ impl<S> Node<S> {
     }
 }
 
-/// How much is asked of the store at once: all, or half as much after each answer that was late or
-/// lost, until one was in time.
+/// How much to ask of the store at once. Halved after each answer that was late or lost, and
+/// doubled again after each one in time.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
-    /// Shared by tasks that ask for the same. A share that is off by one does no harm: relaxed.
+    /// Shared by several tasks. Relaxed, and not exchanged: a share that is off by one does no
+    /// harm.
     halved: AtomicU32,
 }
 
@@ -229,7 +231,7 @@ impl Share {
 
     pub(crate) fn note(&self, in_time: bool) {
         let halved = self.halved.load(Relaxed);
-        // Twenty halves make one of a million.
+        // Twenty times, as the most places are about a million.
         let halved = match in_time {
             true => halved.saturating_sub(1),
             false => (halved + 1).min(20),

@@ -1,4 +1,4 @@
-//! Runs handlers on what was claimed, one for a name at a time.
+//! Runs the handlers of claimed timers, one at a time for each name.
 
 use crate::entry::{Due, Outcome, check_payload};
 use crate::node::Node;
@@ -19,21 +19,21 @@ use tokio::sync::OwnedSemaphorePermit;
 
 type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
-/// The user's handler, whatever its future.
+/// The user's handler, with a boxed future.
 pub(crate) type Handler = Box<dyn Fn(Due) -> Run + Send + Sync>;
 
 pub(crate) struct Runner<S> {
     node: Arc<Node<S>>,
-    /// The node as its user has it: it ends with the last of those.
+    /// The user's node: it ends with its last clone.
     owner: Weak<dyn Any + Send + Sync>,
     space: Arc<str>,
     handler: Handler,
-    /// The names whose handlers run, and what waits for the end of each: a later claim, after this
-    /// node's own one had run out. Locked for a look-up.
+    /// The names whose handlers run. If this node's claim of a name runs out and the node claims
+    /// the timer again, the later claim waits here for the end of the handler. Locked for a lookup.
     running: Mutex<HashMap<Name, Option<Work>>>,
 }
 
-/// A claimed timer, and its place.
+/// A claimed timer and its place.
 struct Work {
     row: Claimed,
     late_by: Duration,
@@ -56,7 +56,7 @@ impl<S: Store> Runner<S> {
         }
     }
 
-    /// Begins with what was claimed; `share` gives each suspect its share, by its crashes.
+    /// Runs the handlers of claimed timers. `share` returns a suspect's share, given its crashes.
     pub(crate) fn begin(
         self: &Arc<Self>,
         claims: Claims,
@@ -70,11 +70,11 @@ impl<S: Store> Runner<S> {
         counted.claimed += claims.rows.len() as u64;
         counted.expired += claims.expired;
         drop(counted);
-        // The claims of a late answer may run out before they are renewed.
+        // After a late answer the claims may run out before their first renewal.
         let took = node.timer.now().saturating_duration_since(asked);
         let is_late = took > node.options.patience() || *node.leaving.borrow();
         for row in claims.rows {
-            // A store returns no more rows than it was asked for.
+            // Never: a store returns no more rows than there are places.
             let Some(place) = places.split(1) else { return };
             let share = share(row.crashes);
             let work = Work {
@@ -91,9 +91,9 @@ impl<S: Store> Runner<S> {
         }
     }
 
-    /// Returns a timer to be run, unless the name's handler is running: then it waits.
+    /// Returns the timer, unless a handler of its name is running: then the timer waits.
     fn unless_running(&self, work: Work) -> Option<Work> {
-        // This node's own claim may run out, and be taken over here, while its handler goes on.
+        // The claim of a running handler may have run out, and this node has taken it over.
         let mut running = lock(&self.running);
         let Some(waiting) = running.get_mut(&work.row.name) else {
             running.insert(work.row.name.clone(), None);
@@ -101,7 +101,8 @@ impl<S: Store> Runner<S> {
         };
         let former = waiting.replace(work);
         drop(running);
-        // Its claim has run out, as this one shows: there is nothing to end.
+        // Another claim that has waited. The later claim shows that it has run out: there is
+        // nothing to acknowledge.
         drop(former);
         None
     }
@@ -113,7 +114,7 @@ impl<S: Store> Runner<S> {
             if *self.node.leaving.borrow() {
                 self.end(work, Ending::GiveBack);
             } else if work.lease.has_ended() {
-                // It waited, and is another node's by now.
+                // The claim has run out while it waited. Another node may have the timer.
                 self.node.held.end(&name, work.row.token);
             } else {
                 let ending = self.handle(&work).await;
@@ -129,14 +130,14 @@ impl<S: Store> Runner<S> {
 
     fn end(&self, work: Work, ending: Ending) {
         let ended = Ended::new(work.row, ending, work.place);
-        // The receiver ends with the node.
+        // Fails once the node has ended.
         let _ = self.node.ended.send(ended);
     }
 
     async fn handle(&self, work: &Work) -> Ending {
         let node = &self.node;
         let attempts = work.row.attempts;
-        // The last attempt crashed: no handler was left that could have answered for it.
+        // The last attempt has crashed. No handler could answer that it was the last one.
         if attempts > node.options.max_attempts {
             return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
         }
@@ -149,12 +150,12 @@ impl<S: Store> Runner<S> {
                 Err(TimedError::Elapsed) => {
                     Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
                 }
-                // The timer was shut down, which limits nothing any more.
+                // The timer was shut down: there is no limit any more.
                 Err(_) => run.as_mut().await,
             },
             None => run.as_mut().await,
         };
-        // A future's `Drop` is the user's code too.
+        // The future's `Drop` is the user's code, and may panic as well.
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(run)));
         let outcome = match dropped {
             Ok(()) => outcome,
@@ -208,10 +209,10 @@ impl<S: Store> Runner<S> {
     }
 }
 
-/// Runs a handler, and returns what it panicked with if it does.
+/// Runs a handler, and returns the message of a panic as an error.
 async fn contained(call: impl FnOnce() -> Run) -> Result<Outcome, String> {
     let mut run = catch_unwind(AssertUnwindSafe(call)).map_err(panic_message)?;
-    // After a panic the future is not polled again.
+    // `poll_fn` is ready after a panic: the future is not polled again.
     poll_fn(|context| {
         let poll = AssertUnwindSafe(|| run.as_mut().poll(context));
         match catch_unwind(poll) {
@@ -232,7 +233,7 @@ fn panic_message(panic: Box<dyn Any + Send>) -> String {
         "with no text"
     };
     let message = format!("it panicked: {text}");
-    // The drop of what somebody has panicked with may panic.
+    // The panic's payload may panic as it is dropped.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
     message
 }

@@ -1,42 +1,41 @@
-//! What a node has done, and how late: counts and a histogram.
+//! The counters of a node, and the lateness of its claims.
 
 use tickwheel::Lateness;
 
-/// What a node has done since it was started, and how it stands: for gauges and alerts.
+/// The counters of a node since its start, and its present state: for metrics and alerts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers that this node scheduled, also in transactions of yours, committed or not. No
-    /// node counts timers that the SQL functions schedule.
+    /// Timers that this node scheduled, also in your own transactions, committed or not. No node
+    /// counts timers that the SQL functions schedule.
     pub scheduled: u64,
-    /// Timers that this node cancelled: as for those that it scheduled.
+    /// Timers that this node cancelled, also in your own transactions.
     pub cancelled: u64,
-    /// Timers that this node claimed; one that is tried again counts again.
+    /// Timers that this node claimed. Each attempt counts.
     pub claimed: u64,
-    /// Timers that were done, or are due again by their handler's wish; without those that were
-    /// acknowledged in a transaction.
+    /// Handlers that answered [`Done`](crate::Outcome::Done) or [`Again`](crate::Outcome::Again),
+    /// without timers that were acknowledged in a transaction.
     pub done: u64,
     /// Attempts that failed and will be repeated.
     pub retried: u64,
     /// Timers that were given up.
     pub dead: u64,
-    /// Timers that ended unrun, as nobody had begun with them
-    /// [in time](crate::Entry::expires_after).
+    /// Timers that [expired](crate::Entry::expires_after) before a handler had them.
     pub expired: u64,
     /// Handlers that panicked.
     pub panicked: u64,
-    /// Looks at the past that found a timer: no node was told of it, or it was locked.
+    /// Looks that found a timer which no claim had met: it was locked, or no node was told of it.
     pub swept: u64,
     /// Timers that this node took over, because their claims had run out.
     pub taken_over: u64,
-    /// Outcomes that the store has refused for good: their timers run again after an hour. Above
-    /// zero: look at the log.
+    /// Outcomes that the store has refused for good: their timers run again after an hour. If this
+    /// is not zero, see the log.
     pub refused: u64,
-    /// Claims of this node that another node has taken over. Above zero: look at the store, or at
-    /// the network.
+    /// Claims of this node that another node has taken over. If this is not zero, the store or the
+    /// network may be slow.
     pub claims_lost: u64,
-    /// Calls that the node makes by itself and that failed: it repeats them. The errors of your
-    /// calls are returned to you, and not counted.
+    /// Failed calls that the node makes by itself. It repeats them. Errors of your calls are
+    /// returned to you, and not counted.
     pub errors: u64,
     /// How late timers were claimed, by the store's clock. The commit of the claim, for which
     /// handlers wait, is not included.

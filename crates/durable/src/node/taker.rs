@@ -1,10 +1,10 @@
-//! Takes claims over that have run out.
+//! Takes over claims that have run out.
 //!
-//! Timers that were in flight as a process went down are taken over few at a time, so that the one
-//! which brought it down is found, and the others leave. One that was alone in a crash waits until
-//! the process has lived without it for a while. Where it does not live so long, the crashes are
-//! not the timer's, and it is neither tried nor given up. One that has run for as long without a
-//! crash is no suspect any more.
+//! A timer may crash its process. The timers that were in flight at a crash are suspects: fewer and
+//! fewer of them run together after each crash, until the culprit runs alone. A timer that has
+//! crashed alone waits until the process has lived without it for a while. If the process does not
+//! live that long, something else causes the crashes, and the timer is neither tried nor given up.
+//! A suspect that has run that long without a crash is none any more.
 
 use crate::node::batcher::BATCH;
 use crate::node::keeper::SUSPECT;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many run at once that were in no crash before; of those in one a tenth, and of those in
-/// more one.
+/// How many suspects run at once after their first crash. After a second crash a tenth of them run
+/// at once, and after more crashes one.
 const SHARES: usize = 100;
 
 /// Takes over until the node is drained, and waits for the handlers that it has called.
@@ -29,7 +29,7 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
         loop {
             while runs.try_join_next().is_some() {}
             let now = node.timer.now();
-            // After an outage nobody could renew: those who live do so first.
+            // In an outage no node could renew its claims: living nodes must do so first.
             let settles = *lock(&node.settled) + node.options.lease;
             if now < settles {
                 if node.pause(settles.saturating_duration_since(now)).await {
@@ -51,21 +51,21 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
     while runs.join_next().await.is_some() {}
 }
 
-/// Waits for a place and a share, and takes what more are free.
+/// Waits for a place and a share, and takes all that are free besides.
 async fn places<S>(
     node: &Node<S>,
     shares: &Arc<Semaphore>,
 ) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
     let mut share = Arc::clone(shares).acquire_owned().await.ok()?;
     let mut places = Arc::clone(&node.room).acquire_owned().await.ok()?;
-    // Only this task takes shares: what is free stays so.
+    // Only this task takes shares: free ones stay free.
     let free = shares.available_permits() as u32;
     share.merge(Arc::clone(shares).try_acquire_many_owned(free).ok()?);
     node.more_places(&mut places, node.claims.of(BATCH).min(share.num_permits()));
     Some((places, share))
 }
 
-/// Takes over as many as there are places and shares for; returns whether there are more.
+/// Takes over as many claims as there are places and shares for. Returns whether there are more.
 async fn take_over<S: Store>(
     node: &Arc<Node<S>>,
     runner: &Arc<Runner<S>>,
@@ -74,7 +74,8 @@ async fn take_over<S: Store>(
     lived: Duration,
     runs: &mut JoinSet<()>,
 ) -> bool {
-    // The store takes a tenth, and a hundredth, rounded up: there must be shares for one.
+    // The store divides the limit by ten and a hundred and rounds up: there must be enough shares
+    // for one timer.
     let (most, part) = match shares.num_permits() {
         SHARES => (node.options.most_crashes(lived), SHARES),
         free if free >= SHARES / 10 => (1, free / 10 * 10),
@@ -107,7 +108,7 @@ async fn take_over<S: Store>(
     }
 }
 
-/// Returns the share of a timer in the room for suspects; `crashes` counts the last one too.
+/// Returns how many shares a suspect takes. `crashes` includes the last one.
 fn share(crashes: u32) -> usize {
     match crashes {
         0 | 1 => 1,
@@ -117,8 +118,8 @@ fn share(crashes: u32) -> usize {
 }
 
 impl Options {
-    /// Returns how many crashes a timer may have had for a process that has `lived` so long to take
-    /// it over. A timer that crashed alone waits for twelve leases, and after each further crash
+    /// Returns the most crashes of a timer that a process may take over after it has `lived` so
+    /// long. A timer that has crashed alone waits for twelve leases, and after each further crash
     /// twice as long, up to 192 leases.
     fn most_crashes(&self, lived: Duration) -> u32 {
         let waits = (0..5).map(|n| self.lease.saturating_mul(SUSPECT << n));

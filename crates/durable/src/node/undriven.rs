@@ -1,4 +1,4 @@
-//! Tells that nobody drives the timer: then nothing of the node happens, and nothing fails.
+//! Warns if nobody drives the timer: then the node does nothing, and nothing fails.
 
 use crate::sync::JoinSet;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 use tickwheel::Timer;
 
-/// After how long it is told.
+/// After how long the warning comes.
 pub(crate) const UNDRIVEN: Duration = Duration::from_secs(5);
 
-/// Calls `tell` if nothing expires though so much time has passed, also by the timer's clock, as
-/// where a timer was built and not started. On a thread: a runtime may have no clock.
+/// Calls `tell` if a sleep does not end although `after` has passed, also by the timer's clock: the
+/// timer was built and not started. Waits on a thread, as a runtime may have no timers of its own.
 pub(crate) fn if_undriven(
     timer: &Timer,
     tasks: &mut JoinSet<()>,
@@ -18,13 +18,13 @@ pub(crate) fn if_undriven(
     tell: impl FnOnce() + Send + 'static,
 ) {
     if cfg!(tickwheel_model) {
-        return; // No schedule knows of such a thread.
+        return; // A model cannot schedule such a thread.
     }
     let (driven, expired) = mpsc::channel::<()>();
     let weak = timer.downgrade();
     let begun = timer.now();
     let timer = timer.clone();
-    // A task of its own: the store, which others ask, may not answer.
+    // A task of its own: other tasks may wait for the store.
     tasks.spawn(async move {
         let _ = timer.sleep(Duration::from_millis(1)).await;
         drop(driven);
@@ -37,7 +37,7 @@ pub(crate) fn if_undriven(
             }
         }
     };
-    // Without it, it is not told.
+    // If there is no thread, there is no warning.
     drop(
         thread::Builder::new()
             .name("tickwheel-undriven".to_owned())

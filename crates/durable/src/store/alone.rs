@@ -1,4 +1,4 @@
-//! Stores that have all rows to themselves: what a node asks of them is done by [`Rows`].
+//! Stores that have all rows to themselves: their operations are those of [`Rows`].
 
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
@@ -18,13 +18,13 @@ pub(super) trait Alone: Send + Sync + 'static {
     /// Returns the namespace.
     fn space(&self) -> &str;
 
-    /// Changes the rows in one step, by the store's clock.
+    /// Changes rows in one atomic step. `change` gets the time of the store's clock.
     fn with<A: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Self::Rows<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> impl Answer<A>;
 
-    /// Tells the other nodes, if there can be any, of a row.
+    /// Tells other nodes of a row, if the store can have any.
     fn tell(&self, place: Option<Place>);
 
     /// See [`Operations::told`].

@@ -18,14 +18,14 @@ use std::time::{Duration, Instant};
 use tickwheel::Clock;
 use tokio::sync::watch;
 
-/// Where the store's clock begins, as the time since 1970: in June 2025. Tests can then use moments
-/// before the start; `StoreTime` has none before 1970.
+/// Where the store's clock begins, as the time since 1970: in June 2025. `StoreTime` has no moments
+/// before 1970, and tests use moments before the start.
 const START: Duration = Duration::from_secs(1_750_000_000);
 
-/// A store that lives as long as its last clone, of one namespace: for tests of handlers.
+/// A store of one namespace in memory, for tests of handlers. It lives as long as its last clone.
 ///
-/// All of it lies under one lock, and each operation goes over all rows. Its clock is any that a
-/// [`Timer`](tickwheel::Timer) may have, so hours pass at once with a `ManualClock`.
+/// All of it lies under one lock, and most operations go over all rows. Its clock can be any clock
+/// of a [`Timer`](tickwheel::Timer): with a `ManualClock` hours pass at once.
 #[derive(Clone, Debug)]
 pub struct Memory {
     shared: Arc<Shared>,
@@ -36,7 +36,7 @@ struct Shared {
     clock: Clock,
     origin: Instant,
     state: Mutex<State>,
-    /// The last row of which nodes are told.
+    /// The last row that nodes were told of.
     told: watch::Sender<Option<Place>>,
 }
 
@@ -44,14 +44,14 @@ struct Shared {
 pub(super) struct State {
     rows: BTreeMap<Name, Row>,
     pauses: BTreeMap<Option<String>, StoreTime>,
-    /// The greatest token of any claim. A clock that a test sets may stand still while a key's row
-    /// is claimed, ends, and is written and claimed again. By the clock alone both claims would
-    /// have the same token, and the first handler could end the second claim.
+    /// The greatest token of any claim. A test's clock may stand still while a key's row is
+    /// claimed, ends, and is written and claimed again. By the clock alone both claims would have
+    /// the same token, and the first handler could end the second claim.
     greatest: i64,
 }
 
 impl Durable<Memory> {
-    /// Sets up a node on a store in memory, which survives nothing: for tests.
+    /// Sets up a node on a store in memory, for tests.
     pub fn memory(store: Memory) -> DurableBuilder<Memory> {
         DurableBuilder::new(store)
     }
@@ -79,7 +79,7 @@ impl Memory {
         StoreTime::MIN.plus(START).plus(passed)
     }
 
-    /// Returns how many timers there are, those in a handler's hands and dead ones included.
+    /// Returns the number of timers, including those that handlers have, and dead ones.
     pub fn len(&self) -> usize {
         self.lock().rows.len()
     }
@@ -126,7 +126,7 @@ impl Rows for State {
     }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
-        // By their places where the scan goes by these; then by their names.
+        // The rows of the scan, with their places if the scan goes by places.
         let wanted = |name: &Name, row: &Row| match (scan, row) {
             (Scan::Free(from), Row::Free { timer, .. }) => {
                 Some(timer.place()).filter(|place| *place >= from)
@@ -218,8 +218,8 @@ impl Alone for Memory {
         change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
         let mut state = self.lock();
-        // Under the lock: a clock that was read before might show less than a claim has looked up
-        // to, and a row would be written behind that claim's cursor.
+        // Read under the lock. Otherwise a claim could look up to a later time in between, and this
+        // row would be written behind that claim's cursor.
         let now = self.time();
         change(&mut state, now)
     }
@@ -232,7 +232,7 @@ impl Alone for Memory {
 
     async fn told(&self) -> Option<Place> {
         let mut told = self.shared.told.subscribe();
-        // The store keeps the sender: it does not end.
+        // Never fails: the store has the sender.
         let _ = told.changed().await;
         *told.borrow_and_update()
     }

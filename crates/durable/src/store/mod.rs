@@ -1,4 +1,4 @@
-//! Stores of timers, and what a node asks of them.
+//! Stores of timers, and the operations that a node asks for.
 
 mod alone;
 pub mod memory;
@@ -19,8 +19,8 @@ use crate::when::{Moment, StoreTime};
 use std::future::Future;
 use std::time::Duration;
 
-/// Names a row: 'k' and the key; without a key 'i' and a number that rises with time; dead 'd' and
-/// the timer's id.
+/// The name of a row: 'k' and the key; 'i' and a number that rises with time if the timer has no
+/// key; 'd' and the timer's id if the timer is dead.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Name(pub(crate) String);
 
@@ -29,7 +29,8 @@ impl Name {
         Name(format!("k{key}"))
     }
 
-    /// Names a row without a key. The names of one time lie together in the index.
+    /// Returns the name of a timer without a key. Names of about the same time lie together in the
+    /// index.
     pub(crate) fn unkeyed(id: i64) -> Self {
         let now = StoreTime::from(std::time::SystemTime::now()).as_micros();
         Name(format!("i{now:014x}{id:016x}"))
@@ -44,10 +45,10 @@ impl Name {
     }
 }
 
-/// Where a timer lies in the order of due times.
+/// The place of a timer in the order of due times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// When the timer is due; of a dead one, when it died.
+    /// When the timer is due; of a dead timer, when it died.
     pub due: StoreTime,
     /// The timer's number, drawn at random.
     pub id: i64,
@@ -75,19 +76,19 @@ pub(crate) struct NewTimer {
     pub(crate) keep: bool,
 }
 
-/// A batch's answers.
+/// The answers to a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed<A> {
     /// The store's clock.
     pub(crate) now: StoreTime,
-    /// The first of the changed rows that can be claimed now or later.
+    /// The first place of the changed rows that can be claimed, now or later.
     pub(crate) first: Option<Place>,
-    /// The answers, in order. `None` for a row that a transaction has locked: nothing was done.
+    /// The answers, in order. `None` if another transaction has the row locked: nothing was done.
     pub(crate) answers: Vec<Option<A>>,
 }
 
 impl<A> Changed<A> {
-    /// Returns the answer of a batch of one that nobody had locked.
+    /// Returns the answer to a batch of one, whose row this transaction has locked.
     #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn only(self) -> Result<A, Error> {
         let answer = self.answers.into_iter().next().flatten();
@@ -95,20 +96,20 @@ impl<A> Changed<A> {
     }
 }
 
-/// What a node wants to claim.
+/// A node's request to claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
-    /// Rows before this place are left to [`look`](Operations::look).
+    /// The first place to be claimed. Rows before it are left to [`look`](Operations::look).
     pub(crate) from: Place,
     pub(crate) limit: u32,
-    /// How many rows are put off that pauses hold, at most. The others are passed over.
+    /// How many of the rows that pauses hold are put off at most. The others are passed over.
     pub(crate) holds: u32,
-    /// How many bytes the payloads may have in all, unless it is one row.
+    /// How many bytes the payloads have at most together, unless it is one row.
     pub(crate) bytes: usize,
     pub(crate) lease: Duration,
 }
 
-/// A timer that was claimed.
+/// A claimed timer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) name: Name,
@@ -116,8 +117,8 @@ pub(crate) struct Claimed {
     pub(crate) id: i64,
     pub(crate) due: StoreTime,
     pub(crate) planned: StoreTime,
-    /// How many attempts were begun, this one included, without those that ended in a crash which
-    /// another timer may have caused.
+    /// The number of this attempt, from 1. Attempts that ended in a crash which another timer may
+    /// have caused do not count.
     pub(crate) attempts: u32,
     /// How many claims ran out.
     pub(crate) crashes: u32,
@@ -125,40 +126,40 @@ pub(crate) struct Claimed {
     pub(crate) payload: Vec<u8>,
 }
 
-/// After this many crashes beside other timers a timer runs alone. Later crashes are its own, and
-/// count as its attempts.
+/// After this many crashes beside other timers a timer runs alone. Later crashes are its own fault,
+/// and count as attempts.
 pub(crate) const ALONE: u32 = 3;
 
-/// What came of a claim.
+/// The answer to a claim or a takeover.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claims {
     /// The store's clock.
     pub(crate) now: StoreTime,
     pub(crate) rows: Vec<Claimed>,
-    /// Where the next claim begins: all before it that was not locked is claimed.
+    /// Where the next claim begins. All earlier rows are claimed, or were locked or passed over.
     pub(crate) from: Place,
-    /// Whether more rows are due: the limit was reached, or so many held rows were met.
+    /// Whether more rows may be due: a limit was reached.
     pub(crate) more: bool,
-    /// The first row that is not due yet, or that a takeover has freed.
+    /// The first row that is not due yet. Of a takeover: the first row that it has freed.
     pub(crate) next: Option<Place>,
-    /// How many timers had expired, and ended.
+    /// How many timers have expired and were deleted.
     pub(crate) expired: u64,
 }
 
-/// What a look has found.
+/// The answer to a look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     /// The store's clock.
     pub(crate) now: StoreTime,
-    /// The first row that can be claimed, now or later.
+    /// The first place that can be claimed, now or later.
     pub(crate) first: Option<Place>,
     /// Whether a pause holds that row.
     pub(crate) held: bool,
-    /// Whether claims have run out.
+    /// Whether any claim has run out.
     pub(crate) lapsed: bool,
 }
 
-/// A claim to be renewed for so long from now on.
+/// The renewal of a claim. The claim lasts for `term` from now on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Renewal {
     pub(crate) name: Name,
@@ -173,13 +174,13 @@ pub(crate) enum Ending {
     Done,
     /// The timer failed, and is due again then.
     Retry(Moment),
-    /// The timer is due again then, with this payload and no attempts.
+    /// The timer is due again then, with this payload, and its attempts begin anew.
     Again(Moment, Vec<u8>),
     /// The timer is dead, for this reason.
     Dead(String),
     /// The handler was never called: the claim counts as no attempt.
     GiveBack,
-    /// The store has refused how the claim ended. The timer is due again after so long.
+    /// The store has refused the outcome. The timer is due again after this delay.
     PutBack(Duration),
 }
 
@@ -191,21 +192,21 @@ pub(crate) struct Ack {
     pub(crate) ending: Ending,
 }
 
-/// A change to many timers, in steps.
+/// A change of many timers, in steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bulk {
     /// The tag's timers that no handler has are cancelled.
     Cancel(String),
-    /// The tag's timers that no handler has are moved, in the order of their names.
+    /// The tag's timers that no handler has are moved.
     Touch(String, Moment),
-    /// Timers that a pause of the tag, or of all, has put off are due as before.
+    /// Timers that a pause of the tag, or of all timers, has put off are due as before.
     Release(Option<String>),
-    /// Dead timers, all or of a tag, that died no later than then are due now, with no attempts.
-    /// Timers whose keys have timers again are left out.
+    /// All dead timers, or those of a tag, that died no later than then are due now, and their
+    /// attempts begin anew. Dead timers whose keys have timers again are left out.
     Requeue(Option<String>, StoreTime),
     /// The dead timer of this id is requeued, if there is one.
     RequeueOne(i64),
-    /// Dead timers, all or of a tag, that died no later than then are deleted.
+    /// All dead timers, or those of a tag, that died no later than then are deleted.
     Delete(Option<String>, StoreTime),
 }
 
@@ -219,7 +220,7 @@ impl Bulk {
         }
     }
 
-    /// Has later steps mean the same moment as one that was taken then.
+    /// Fixes the change to the moment of its first step: later steps mean the same moment.
     pub(crate) fn fix(&mut self, now: StoreTime) {
         match self {
             Bulk::Touch(_, moment) => {
@@ -232,18 +233,18 @@ impl Bulk {
     }
 }
 
-/// What became of a step.
+/// The answer to a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     /// The store's clock.
     pub(crate) now: StoreTime,
     /// How many timers were changed.
     pub(crate) count: u64,
-    /// The first of the changed rows that can be claimed.
+    /// The first place of the changed rows that can be claimed.
     pub(crate) first: Option<Place>,
-    /// Whether rows were left out because a transaction has locked them.
+    /// Whether rows were left out because another transaction has them locked.
     pub(crate) locked: bool,
-    /// The last row of the step if the limit was reached: the next step begins after it.
+    /// The last name of the step if the limit was reached: the next step begins after it.
     pub(crate) more: Option<Name>,
 }
 
@@ -252,51 +253,52 @@ pub(crate) trait Answer<A>: Future<Output = Result<A, Error>> + Send {}
 
 impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
 
-/// What a store does for the nodes of one namespace. [`states`] says what each operation does to a
-/// row, and answers.
+/// The operations of a store on the timers of one namespace. [`states`] has a table of what each
+/// operation does to a row, and answers.
 ///
-/// Each operation is one atomic step for each row in its batch, in which a name stands once. After
-/// [`Error::Unavailable`] or [`Error::Refused`] nothing was done; after [`Error::Uncertain`] the
-/// operation may be done. The store's clock decides what is due and which claims have run out.
+/// An operation changes each row of its batch in one atomic step. A name stands once in a batch.
+/// After [`Error::Unavailable`] or [`Error::Refused`] nothing was done; after [`Error::Uncertain`]
+/// the operation may have been done. The store's clock decides what is due, and which claims have
+/// run out.
 pub(crate) trait Operations: Send + Sync + 'static {
     /// Returns the namespace.
     fn space(&self) -> &str;
 
-    /// Writes timers, in place of timers with the same names; wakes other nodes for those due soon
-    /// if `tell` says so.
+    /// Writes timers in place of timers with the same names. With `tell`, wakes other nodes for
+    /// timers that are due soon.
     fn schedule(&self, timers: Vec<NewTimer>, tell: bool) -> impl Answer<Changed<Scheduled>>;
 
     /// Cancels timers.
     fn cancel(&self, names: Vec<Name>) -> impl Answer<Changed<Cancelled>>;
 
-    /// Moves timers; wakes other nodes as [`schedule`](Self::schedule) does.
+    /// Moves timers. With `tell`, wakes other nodes as [`schedule`](Self::schedule) does.
     fn touch(&self, moves: Vec<(Name, Moment)>, tell: bool) -> impl Answer<Changed<Touched>>;
 
-    /// Claims rows that are due, in the order of their places. Puts off some of what pauses hold,
-    /// and ends what has expired. Passes over the other held rows, as over rows that are locked:
-    /// a claim with `limit` 0 has them put off.
+    /// Claims due rows in the order of their places, and deletes those that have expired. Passes
+    /// over locked rows. Puts off the first rows that pauses hold, and passes over the others:
+    /// claims with `limit` 0 put those off.
     fn claim(&self, want: Want) -> impl Answer<Claims>;
 
-    /// Claims rows whose claims have run out: those with the fewest crashes, if that is `most` or
-    /// less. Claims up to `limit` rows that were in no crash, a tenth of `limit` after one crash,
-    /// and a hundredth after more.
+    /// Claims rows whose claims have run out. All of them were in the same number of crashes: the
+    /// smallest one, if it is at most `most`. Claims up to `limit` rows that were in no crash, a
+    /// tenth of `limit` after one crash, and a hundredth after more.
     fn take_over(&self, most: u32, limit: u32, lease: Duration) -> impl Answer<Claims>;
 
-    /// Looks for the first row, which a claim may have passed over: rows that were locked, or that
-    /// no node was told of.
+    /// Looks for the first free row, also for one that claims have passed over, and for claims that
+    /// have run out.
     fn look(&self) -> impl Answer<Look>;
 
-    /// Renews claims; `false` for one that is another's.
+    /// Renews claims. Answers `false` if the claim is over.
     fn renew(&self, renewals: Vec<Renewal>) -> impl Answer<Changed<bool>>;
 
-    /// Ends claims; `false` for one that is another's. Repeating is harmless.
+    /// Ends claims. Answers `false` if the claim is over. A repetition does nothing.
     fn acknowledge(&self, acks: Vec<Ack>) -> impl Answer<Changed<bool>>;
 
-    /// Waits until another node has told of a row that can be claimed. `None`: nothing is heard,
-    /// ask again later.
+    /// Waits until another node tells of a row that can be claimed. `None`: no notices are heard,
+    /// and the caller asks again later.
     fn told(&self) -> impl Future<Output = Option<Place>> + Send;
 
-    /// Looks a name up.
+    /// Returns the timer of a name.
     fn get(&self, name: Name) -> impl Answer<Option<Pending>>;
 
     /// Lists timers in the order of their places.
@@ -305,14 +307,14 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Lists dead timers in the order of their deaths.
     fn dead(&self, search: Search) -> impl Answer<Vec<DeadTimer>>;
 
-    /// Changes the next `limit` timers after a name that nobody has locked.
+    /// Changes the next `limit` timers after a name, without those that are locked.
     fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> impl Answer<Step>;
 
-    /// Pauses all timers, or those of a tag, or ends the pause. Timers that were put off stay so
-    /// until a [`Bulk::Release`].
+    /// Pauses all timers or those of a tag, or ends the pause. Timers that were put off stay put
+    /// off until a [`Bulk::Release`].
     fn pause(&self, tag: Option<String>, until: Option<Moment>) -> impl Answer<()>;
 
-    /// Lists the pauses that are not over, in no order.
+    /// Lists the present pauses, in no order.
     fn pauses(&self) -> impl Answer<Vec<Paused>>;
 }
 

@@ -1,5 +1,6 @@
-//! What a store does that has all rows to itself: it loads each row by its name, changes it as
-//! [`states`](crate::store::states) says, and writes it back. Its rows lie in memory, or in a file.
+//! The operations of a store that has all rows to itself, in memory or in a file. An operation
+//! loads each row by its name, changes it by the functions of [`states`](crate::store::states), and
+//! writes it back.
 
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
@@ -20,16 +21,16 @@ pub(super) enum Scan<'a> {
     Claimed,
     /// Dead timers from a place on, in the order of their deaths.
     Dead(Place),
-    /// Rows whose waiting timers have a tag, and others, after a name, in the order of names.
+    /// Rows whose waiting timers have a tag, after a name, in the order of names. May have others.
     Tagged(&'a str, &'a str),
-    /// Rows that a pause has put off, and others, after a name, in the order of names.
+    /// Rows that a pause has put off, after a name, in the order of names. May have others.
     Held(&'a str),
-    /// Dead rows, and others, after a name, in the order of names.
+    /// Dead timers, after a name, in the order of names. May have others.
     Named(&'a str),
 }
 
 impl<'a> Scan<'a> {
-    /// Returns a scan that meets all rows of a change, in the order of names.
+    /// Returns a scan that visits all rows of a change, in the order of names.
     fn of(bulk: &'a Bulk, after: &'a str) -> Self {
         match bulk {
             Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Scan::Tagged(tag, after),
@@ -39,32 +40,32 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// How many rows a claim meets at once, at most: most of them are held by pauses then.
+/// How many rows a claim reads at most. It reads so many only if pauses hold most of them.
 const MET: u32 = 5_000;
 
 impl Want {
-    /// Returns whether a claim that has met so many rows takes no more.
+    /// Returns whether a claim that has met so many free and held rows is full.
     fn is_full(&self, free: u32, held: u32) -> bool {
         match self.limit {
-            // Such a claim only puts held rows off.
+            // A claim that only puts held rows off.
             0 => held == self.holds,
             limit => free == limit,
         }
     }
 }
 
-/// Is called with each row of a scan, and returns whether to go on.
+/// A function that is called with each row of a scan, and returns whether to go on.
 pub(super) type Visit<'a> = &'a mut dyn FnMut(&Name, &Row) -> Result<bool, Error>;
 
-/// All rows of a store, under a lock or in a transaction. After an error the transaction is rolled
-/// back.
+/// All rows of a store, under a lock or in a transaction. The transaction is rolled back after an
+/// error.
 pub(super) trait Rows: Sized {
     fn load(&self, name: &Name) -> Result<Option<Row>, Error>;
 
-    /// Returns a number that the tokens of a new row exceed.
+    /// Returns the greatest token of any claim. The tokens of a new row are greater.
     fn greatest(&self) -> i64;
 
-    /// Writes a row, unless its name has one: returns that.
+    /// Writes a row, unless its name has a row: then returns that row.
     fn add(&mut self, name: &Name, row: Row) -> Result<Option<Row>, Error> {
         let former = self.load(name)?;
         if former.is_none() {
@@ -76,19 +77,20 @@ pub(super) trait Rows: Sized {
     /// Writes a row, or deletes it.
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error>;
 
-    /// Deletes a row that this token has, unless a timer waits there; returns whether it did. It
-    /// may leave that to the others.
+    /// Deletes the row of a claim unless another timer waits there, and returns whether it did. A
+    /// shortcut for the most frequent end, which an implementation may leave out.
     fn end(&mut self, _name: &Name, _token: i64) -> Result<bool, Error> {
         Ok(false)
     }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error>;
 
-    /// Returns the fewest crashes, up to `most`, in which a timer was whose claim has run out.
+    /// Returns the smallest number of crashes, up to `most`, of the timers whose claims have run
+    /// out.
     fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error>;
 
-    /// Returns up to `limit` timers whose claims have run out, of those with so many crashes, in
-    /// the order of tokens.
+    /// Returns up to `limit` timers with so many crashes whose claims have run out, in the order of
+    /// tokens.
     fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error>;
 
     /// Returns until when a timer with this tag is paused.
@@ -102,7 +104,7 @@ pub(super) trait Rows: Sized {
         now: StoreTime,
     ) -> Result<(), Error>;
 
-    /// Lists the pauses that are not over.
+    /// Lists the present pauses.
     fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error>;
 
     /// Returns the first row from a place on that can be claimed, now or later.
@@ -115,7 +117,7 @@ pub(super) trait Rows: Sized {
         Ok(first)
     }
 
-    /// Does the same to each of a batch.
+    /// Changes each row of a batch, and collects the answers.
     fn each<R, A>(
         &mut self,
         batch: Vec<R>,
@@ -142,7 +144,7 @@ pub(super) trait Rows: Sized {
         now: StoreTime,
     ) -> Result<Changed<Scheduled>, Error> {
         self.each(timers, now, |rows, new| {
-            // Most names have no row.
+            // Most names have no row: tried first.
             let row = Row::new(&new, rows.greatest(), now);
             let place = row.place();
             let Some(mut row) = rows.add(&new.name, row)? else {
@@ -194,14 +196,14 @@ pub(super) trait Rows: Sized {
             from: want.from,
             ..Claims::default()
         };
-        // A scan does not meet its own changes: they are made after it.
+        // The changes are made after the scan, which must not meet them.
         let mut changed: Vec<(Name, Option<Row>)> = Vec::new();
         let mut met = 0;
         let mut free = 0;
         let mut held = 0;
         let mut bytes = 0;
         let rows = &*self;
-        // Most timers have the tag of the one before.
+        // Most timers have the same tag as the one before: its pause is looked up once.
         let mut last_tag = None;
         let mut paused = rows.paused_until(None, now)?;
         rows.scan(Scan::Free(want.from), &mut |name, row| {
@@ -276,7 +278,7 @@ pub(super) trait Rows: Sized {
             1 => limit.div_ceil(10),
             _ => limit.div_ceil(100),
         };
-        // One too many tells that there are more.
+        // One too many, to know whether there are more.
         let mut lapsed = self.lapsed(crashes, limit as usize + 1, now)?;
         claims.more = lapsed.len() > limit as usize;
         lapsed.truncate(limit as usize);
@@ -348,7 +350,7 @@ pub(super) trait Rows: Sized {
                 return Ok((true, None));
             };
             if name != ack.name {
-                // Dead: it has a name of its own, and its key is free.
+                // A dead timer has a name of its own, and its key is free.
                 rows.put(&ack.name, None)?;
             }
             let place = row.place();
@@ -376,7 +378,7 @@ pub(super) trait Rows: Sized {
                 .fits((&listed).into(), &listed.key, &listed.tag)
                 .then_some(listed)
         };
-        // Those that handlers have are few, and lie elsewhere.
+        // Timers that handlers have are few, and do not lie in the order of due times.
         if search.running != Some(false) {
             self.scan(Scan::Claimed, &mut |name, row| {
                 found.extend(fits(name, row));
@@ -476,7 +478,8 @@ pub(super) trait Rows: Sized {
         Ok(step)
     }
 
-    /// Changes one of many; returns its place, if any, or `None` if nothing was done.
+    /// Changes one row. `None` if nothing was done; otherwise the row's place, if it can be
+    /// claimed.
     fn change(
         &mut self,
         bulk: &Bulk,
@@ -504,7 +507,7 @@ pub(super) trait Rows: Sized {
     }
 }
 
-/// Returns the earlier of two places, if any.
+/// Returns the earlier of two places, if there is one.
 pub(super) fn earlier(one: Option<Place>, other: Option<Place>) -> Option<Place> {
     one.into_iter().chain(other).min()
 }

@@ -1,43 +1,44 @@
 #![doc = include_str!("states.md")]
-// The functions below are the plain model: the stores in memory and in a file run them, and
-// PostgreSQL is compared with them.
+// The functions below are the plain model of the table. The stores in memory and in a file run
+// them, and tests compare PostgreSQL with them.
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Scheduled, Touched};
 use crate::store::{ALONE, Bulk, Claimed, Ending, Name, NewTimer, Place};
 use crate::when::{Moment, StoreTime};
 use std::time::Duration;
 
-/// A timer in a row.
+/// The timer of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Timer {
     pub(super) id: i64,
     pub(super) due: StoreTime,
     pub(super) planned: StoreTime,
     pub(super) expires_after: Option<Duration>,
-    /// The end of its debounce.
+    /// The end of the debounce.
     pub(super) waits_until: Option<StoreTime>,
-    /// When it was due before a pause put it off.
+    /// When the timer was due before a pause put it off.
     pub(super) held_from: Option<StoreTime>,
     pub(super) tag: Option<String>,
     pub(super) payload: Vec<u8>,
     pub(super) attempts: u32,
     pub(super) crashes: u32,
-    /// Whether it was cancelled in a run: it ends with the next run.
+    /// Whether the timer was cancelled while a handler had it: the timer ends with its run, or with
+    /// the next run if the node died.
     pub(super) marked: bool,
 }
 
-/// What becomes of a claimed row at the end of the run.
+/// What happens to a claimed row at the end of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// What the outcome says, unless the timer is marked.
+    /// The outcome decides, unless the timer is marked.
     Outcome,
-    /// This timer takes its place.
+    /// This timer takes the row.
     Next(Timer),
-    /// The row ends: what was to take the timer's place was cancelled.
+    /// The row is deleted: the timer that was to take the row was cancelled.
     Nothing,
 }
 
-/// A row. `last` is the last token of a row that nobody has.
+/// A row. `last` is the token of its last claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Free {
@@ -68,9 +69,11 @@ impl Timer {
             let end = now.plus(max_wait);
             let end = waits.map_or(end, |earlier| earlier.min(end));
             waits_until = Some(end);
-            // The end may be over, while nobody could claim the timer: no row is due in the past.
+            // The end may have passed if no node could claim the timer. No row is written that is
+            // due in the past.
             due = due.min(end.max(now));
-            // The timer is late by this moment, not by one that a call has asked for after the end.
+            // Lateness counts from this moment, and not from a later one that the call has asked
+            // for.
             planned = due;
         }
         Timer {
@@ -94,7 +97,7 @@ impl Timer {
         self.held_from = None;
     }
 
-    /// Makes it due then, or now, and keeps what was planned.
+    /// Sets the due time, which is not before now, and keeps the planned one.
     fn put_off(&mut self, to: StoreTime, now: StoreTime) {
         self.due = to.max(now);
         self.held_from = None;
@@ -114,8 +117,7 @@ impl Timer {
 }
 
 impl Row {
-    /// Returns the row of a timer that is written where there was none. Its tokens are greater than
-    /// `last`.
+    /// Returns the row of a timer whose name had no row. Its tokens will be greater than `last`.
     pub(super) fn new(new: &NewTimer, last: i64, now: StoreTime) -> Self {
         let timer = Timer::new(new, None, now);
         Row::Free { last, timer }
@@ -125,7 +127,7 @@ impl Row {
     pub(super) fn schedule(&mut self, new: &NewTimer, now: StoreTime) -> Scheduled {
         match self {
             Row::Free { timer, .. } => {
-                // A marked one ends with its run, an expired one unrun: there is nothing to keep.
+                // A marked timer ends with its run, and an expired one ends unrun: neither is kept.
                 if new.keep && !timer.marked && !timer.has_expired(now) {
                     return Scheduled::Kept;
                 }
@@ -142,13 +144,12 @@ impl Row {
                 }
                 *then = Then::Next(Timer::new(new, waits, now));
             }
-            Row::Dead { .. } => {} // Has a name of its own: no schedule comes here.
+            Row::Dead { .. } => {} // Never: a dead timer has a name of its own.
         }
         Scheduled::Replaced
     }
 
-    /// Cancels the timer that is not in a handler's hands; returns the answer, and whether the row
-    /// ends.
+    /// Cancels the timer that no handler has. Returns the answer, and whether the row is deleted.
     pub(super) fn cancel(&mut self) -> (Cancelled, bool) {
         match self {
             Row::Free { timer, .. } if !timer.marked => {
@@ -171,7 +172,7 @@ impl Row {
         }
     }
 
-    /// Moves the timer that is not in a handler's hands.
+    /// Moves the timer that no handler has.
     pub(super) fn touch(&mut self, moment: &Moment, now: StoreTime) -> Touched {
         match self {
             Row::Free { timer, .. } if !timer.marked => timer.move_to(moment, now),
@@ -184,7 +185,8 @@ impl Row {
         Touched::Moved
     }
 
-    /// Returns the timer that can be cancelled or moved: no handler has it, nor had.
+    /// Returns the timer that can be cancelled or moved: no handler has it, or had it when its node
+    /// died.
     pub(super) fn waiting(&self) -> Option<&Timer> {
         match self {
             Row::Free { timer, .. } if !timer.marked => Some(timer),
@@ -196,7 +198,7 @@ impl Row {
         }
     }
 
-    /// Returns where the row lies if it can be claimed, now or later.
+    /// Returns the row's place if the row can be claimed, now or later.
     pub(super) fn place(&self) -> Option<Place> {
         match self {
             Row::Free { timer, .. } => Some(timer.place()),
@@ -207,13 +209,13 @@ impl Row {
     /// Puts a timer off to the end of a pause.
     pub(super) fn hold(&mut self, until: StoreTime) {
         if let Row::Free { timer, .. } = self {
-            // Where an earlier pause has moved the timer, the time before that one stays.
+            // If an earlier pause has put the timer off, the time before that pause counts.
             timer.held_from.get_or_insert(timer.due);
             timer.due = until;
         }
     }
 
-    /// Claims a free row that is due. `None`: it has expired, and ends.
+    /// Claims a free row that is due. `None`: the timer has expired, and the row is deleted.
     pub(super) fn claim(
         self,
         name: &Name,
@@ -230,7 +232,7 @@ impl Row {
         Some(claimed(name, last, timer, now, lease))
     }
 
-    /// Returns where the timer is in the order of takeovers, if its claim has run out.
+    /// Returns the row's place in the order of takeovers, if its claim has run out.
     pub(super) fn lapsed(&self, now: StoreTime) -> Option<Lapsed> {
         match self {
             Row::Claimed {
@@ -246,7 +248,7 @@ impl Row {
         }
     }
 
-    /// Takes a claim that has run out over.
+    /// Takes over a claim that has run out.
     pub(super) fn take_over(self, name: &Name, now: StoreTime, lease: Duration) -> TakenOver {
         let Row::Claimed {
             token,
@@ -265,7 +267,7 @@ impl Row {
         if timer.has_expired(now) {
             return TakenOver::Expired;
         }
-        // The first crashes may be another timer's: then the attempt begins again.
+        // Another timer may have caused the first crashes: the attempt begins again.
         if timer.crashes >= ALONE {
             timer.attempts += 1;
         }
@@ -274,7 +276,7 @@ impl Row {
         TakenOver::Runs(row, claimed)
     }
 
-    /// Lets the claim last until then, if this token has it; returns whether.
+    /// Lets the claim of this token last until `to`. Returns whether the row has that claim.
     pub(super) fn renew(&mut self, claim: i64, to: StoreTime) -> bool {
         match self {
             Row::Claimed { token, until, .. } if *token == claim => {
@@ -285,12 +287,12 @@ impl Row {
         }
     }
 
-    /// Returns whether this token has the row.
+    /// Returns whether the row has the claim of this token.
     pub(super) fn is_claimed_by(&self, claim: i64) -> bool {
         matches!(self, Row::Claimed { token, .. } if *token == claim)
     }
 
-    /// Ends the claim; returns what is left of the row, with its name.
+    /// Ends the claim. Returns the row that is left, if any, and its name.
     pub(super) fn end(self, name: Name, ending: Ending, now: StoreTime) -> Option<(Name, Row)> {
         let Row::Claimed {
             token: last,
@@ -306,7 +308,8 @@ impl Row {
             Then::Nothing => return None,
             Then::Outcome => {}
         }
-        // What could not be ended, or never began, is run once more, as a cancel has promised.
+        // A cancel has promised a run: a timer whose run never began, or whose outcome was refused,
+        // runs once more.
         let is_back = matches!(ending, Ending::GiveBack | Ending::PutBack(_));
         if timer.marked && !is_back {
             return None;
@@ -315,7 +318,7 @@ impl Row {
             Ending::Done => return None,
             Ending::Retry(moment) => {
                 timer.put_off(moment.due(now), now);
-                // The run has come to its end: crashes before it were another timer's.
+                // The run did not crash: another timer caused the earlier crashes.
                 timer.crashes = 0;
             }
             Ending::Again(moment, payload) => {
@@ -327,7 +330,7 @@ impl Row {
             Ending::GiveBack => {
                 let due = timer.due;
                 timer.put_off(due, now);
-                // Of its crashes nothing was learned: they stay.
+                // There was no run, which could have crashed: the crashes stay.
                 timer.attempts -= 1;
             }
             Ending::PutBack(after) => {
@@ -366,38 +369,38 @@ impl Row {
             return self;
         };
         timer.due = now;
-        // By the former one the timer may have expired long ago.
+        // By its former planned time the timer may have expired long ago.
         timer.planned = now;
         timer.attempts = 0;
         timer.crashes = 0;
         Row::Free { last, timer }
     }
 
-    /// Returns the row of a timer that has waited for a run.
+    /// Returns the row of a timer that has waited for the end of a run.
     fn follow(last: i64, mut next: Timer, now: StoreTime) -> Row {
-        // The time may have passed during the run.
+        // The due time may have passed during the run.
         let due = next.due;
         next.put_off(due, now);
         Row::Free { last, timer: next }
     }
 }
 
-/// The order in which claims that have run out are taken over.
+/// The order of takeovers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lapsed {
     pub(super) crashes: u32,
     token: i64,
 }
 
-/// What a takeover makes of a row.
+/// The result of a takeover.
 pub(super) enum TakenOver {
-    /// The timer is run again.
+    /// The timer runs again.
     Runs(Row, Claimed),
-    /// The timer that has waited for the run can be claimed.
+    /// The timer that has waited for the end of the run can be claimed.
     Free(Row),
-    /// The row ends: the timer has expired.
+    /// The row is deleted: the timer has expired.
     Expired,
-    /// The row ends.
+    /// The row is deleted.
     Ended,
 }
 
@@ -420,7 +423,7 @@ impl Bulk {
 }
 
 impl Row {
-    /// Returns the state in the words of the table.
+    /// Returns the row's state, as the table of states calls it.
     #[cfg(test)]
     pub(super) fn state(&self) -> &'static str {
         match self {
@@ -436,7 +439,7 @@ impl Row {
         }
     }
 
-    /// Returns what lists say of the row, unless the timer is dead.
+    /// Returns the entry of the row in lists, unless the timer is dead.
     pub(super) fn listed(&self, name: &Name) -> Option<Listed> {
         let listed = |timer: &Timer, running| Listed {
             id: timer.id,
@@ -452,7 +455,7 @@ impl Row {
             Row::Claimed { timer, then, .. } => Some(match then {
                 Then::Outcome => listed(timer, true),
                 Then::Next(next) => listed(next, true),
-                // What was cancelled is shown to nobody.
+                // The tag and the payload would be those of the cancelled timer.
                 Then::Nothing => Listed {
                     tag: None,
                     payload: Vec::new(),
@@ -463,7 +466,7 @@ impl Row {
         }
     }
 
-    /// Returns what lists say of a dead timer.
+    /// Returns the entry of a dead timer in lists.
     pub(super) fn dead(&self) -> Option<DeadTimer> {
         let Row::Dead {
             timer,
@@ -487,7 +490,7 @@ impl Row {
     }
 }
 
-/// Claims a timer: its token is greater than the last one.
+/// Claims a timer. The token is greater than the last one.
 fn claimed(
     name: &Name,
     last: i64,
@@ -495,7 +498,7 @@ fn claimed(
     now: StoreTime,
     lease: Duration,
 ) -> (Row, Claimed) {
-    // The clock may stand still between two claims of a row, or go back.
+    // By the clock alone it would not be: the clock may stand still between two claims, or go back.
     let token = now.as_micros().max(last + 1);
     timer.held_from = None;
     timer.waits_until = None;

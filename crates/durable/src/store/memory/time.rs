@@ -1,11 +1,11 @@
-//! Time that passes as fast as it can.
+//! Virtual time that passes as fast as the tasks allow.
 
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// How often all tasks have their turn at each moment: more often than any of ours waits for others
-/// without waiting for the clock.
+/// How often all tasks are polled at each moment: more often than a chain of a node's tasks wakes
+/// each other without waiting for the clock.
 const TURNS: u32 = 30;
 
 /// Lets time pass on a manual clock, from each moment at which something is due to the next one,
@@ -22,7 +22,8 @@ pub async fn pass(clock: &ManualClock, timer: &Timer, time: Duration) {
         "`pass` needs a runtime of tokio's current thread: on others tasks act in their own time"
     );
     let end = clock.now() + time;
-    // So that there is a moment at which it ends. If the timer takes no more nothing is due at all.
+    // The last moment at which the clock steps. Fails if the timer was shut down: nothing is due
+    // then.
     let _ = timer.after(time, || ());
     while clock.now() < end {
         for _ in 0..TURNS {

@@ -1,4 +1,4 @@
-//! The file: who has it, whether it is still at its path, and its tables.
+//! The file: its lock, the check that it is still at its path, and its tables.
 
 use crate::entry::Error;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -9,27 +9,28 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a node waits for the lock: one that was dropped may be about to close the file.
+/// How long a node waits for the lock: a node that was dropped may be about to close the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The version of the tables, which lies in a table: `user_version` is for the user's own tables.
+/// The version of the tables. Stored in a table: tools use `user_version` for the user's own
+/// tables.
 const VERSION: i32 = 1;
 
-/// Keeps a file to one node, for as long as it lives.
+/// The lock of a file: only one node has the file as long as this lives.
 pub(super) struct Guard {
-    /// Must stay where they are.
+    /// Both must stay at their paths.
     file: Watched,
     beside: Watched,
     _lock: File,
 }
 
-/// A file that was at a path.
+/// The file that was at a path.
 struct Watched {
     path: PathBuf,
     known: Identity,
 }
 
-/// Tells a file from another one at the same path.
+/// Identifies a file: a file that replaces it at its path has another identity.
 #[cfg(unix)]
 type Identity = (u64, u64);
 #[cfg(not(unix))]
@@ -41,12 +42,12 @@ fn identity(metadata: &fs::Metadata) -> Identity {
     (metadata.dev(), metadata.ino())
 }
 
-/// Elsewhere a file that is open can be neither deleted nor replaced.
+/// On other systems an open file can be neither deleted nor replaced.
 #[cfg(not(unix))]
 fn identity(_: &fs::Metadata) -> Identity {}
 
-/// Locks a file unless somebody has; returns whether. Not with SQLite's own kind of lock, which a
-/// process loses as it closes any other descriptor of the file.
+/// Locks a file unless it is locked, and returns whether it did. Not with SQLite's kind of lock,
+/// which a process loses when it closes any other descriptor of the file.
 #[cfg(unix)]
 fn try_lock(file: &File) -> io::Result<bool> {
     use rustix::fs::{FlockOperation, flock};
@@ -57,7 +58,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Elsewhere SQLite's own lock is not lost so.
+/// On other systems a process does not lose SQLite's own lock that way.
 #[cfg(not(unix))]
 fn try_lock(_: &File) -> io::Result<bool> {
     Ok(true)
@@ -97,12 +98,12 @@ impl Guard {
         &self.file.path
     }
 
-    /// Fails if the file was deleted or replaced: what is written to it is lost.
+    /// Fails if the file was deleted or replaced: further writes to it would be lost.
     pub(super) fn check(&self) -> Result<(), Error> {
         for Watched { path, known } in [&self.file, &self.beside] {
             let is_there = match fs::metadata(path) {
                 Ok(metadata) => identity(&metadata) == *known,
-                // Other errors say nothing of the file.
+                // Other errors do not tell that the file is gone.
                 Err(error) => error.kind() != io::ErrorKind::NotFound,
             };
             if !is_there {
@@ -120,11 +121,11 @@ fn taken_error() -> Error {
     )
 }
 
-/// Returns the path by which all who open the file know it; makes the file if there is none.
+/// Returns the canonical path, which all nodes of the file use. Makes the file if there is none.
 pub(super) fn find(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            // Nobody has it open: this closes no descriptor whose lock somebody needs.
+            // There was no file: closing this descriptor drops no other node's lock.
             OpenOptions::new()
                 .create(true)
                 .truncate(false)
@@ -136,13 +137,13 @@ pub(super) fn find(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Opens a file for this node alone, and makes its tables.
+/// Opens a file for this node alone, and makes the tables if they are missing.
 pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
     let guard = Guard::take(path)?;
-    // SQLite would open it for reading then, and say later that it cannot lock it.
+    // If the file is read-only, SQLite would open it for reading, and fail later at a lock.
     let writable = OpenOptions::new().append(true).open(path);
     drop(writable.map_err(Error::unavailable)?);
-    // Without the flags by which a path can ask for memory.
+    // Without the flags that let a path ask for a database in memory.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
     prepare(&file).map_err(explain)?;
@@ -154,27 +155,28 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
             return Err(Error::UnknownSchema { found, known });
         }
     }
-    // Reads all timers. Otherwise what lies in a damaged page is told only when it is looked for.
-    // Not the user's tables: a check or an index there may need functions that only the user has.
+    // Reads all timers. Otherwise a damaged page is noticed only when a timer there is due. Does
+    // not read the user's tables: their checks and indexes may need functions that only the user
+    // has.
     let told: String = file
         .query_row("PRAGMA quick_check(tickwheel_timer)", [], |row| row.get(0))
         .map_err(explain)?;
     if told != "ok" {
         return Err(Error::unavailable(format!("{path:?} is damaged: {told}")));
     }
-    // Whoever had claims is dead: nobody else has the file.
+    // The nodes that had claims are dead, as this node has the lock.
     file.execute("UPDATE tickwheel_timer SET until = 0 WHERE claim > 0", [])
         .map_err(explain)?;
     Ok((file, guard))
 }
 
 fn prepare(file: &Connection) -> rusqlite::Result<()> {
-    // Exclusive before the log is opened: it lies in no shared memory then, and the lock is kept.
+    // Set before the log is opened: SQLite then keeps its lock, and needs no shared memory.
     file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // Each commit is on the disk before it is answered.
     file.pragma_update(None, "synchronous", "FULL")?;
-    // In KiB: timers go by time and their names lie in order, so that many pages are in turn.
+    // In KiB. Rows lie by time and by name, so that a claim touches pages in many places.
     file.pragma_update(None, "cache_size", -16_384)?;
     file.set_prepared_statement_cache_capacity(64);
     file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")
@@ -197,7 +199,7 @@ fn make(file: &mut Connection) -> rusqlite::Result<()> {
     change.commit()
 }
 
-/// Says what it means that a file is locked by SQLite's means, as it is opened.
+/// Translates an error of opening the file. A busy file is another process's.
 fn explain(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy) => taken_error(),

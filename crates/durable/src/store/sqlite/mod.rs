@@ -24,21 +24,21 @@ use std::time::Duration;
 
 /// A store in a file of SQLite, which one node has at a time.
 ///
-/// One thread has the connection. What many callers ask of it at once is committed together, except
-/// for each [`transact`](Durable::transact). The file is written ahead and flushed at each commit:
-/// what was answered survives a crash of the machine. The store's clock is this machine's. When
-/// that leaps, claims last as long as before, and what has become due is found at once.
+/// One thread has the connection. It commits simultaneous calls together, except for each
+/// [`transact`](Durable::transact). Each commit is flushed to the disk: an answered call survives a
+/// crash of the machine. The store's clock is this machine's time of day. When it leaps, claims
+/// last as long as before, and timers that have become due are found at once.
 ///
-/// The node keeps the file to itself by a lock on a file beside it, whose name has `-lock` at the
-/// end and which stays there. Read and write the timers' tables, whose names begin with
-/// `tickwheel_`, only through the node. Do not put the file on a network disk, where locks are not
-/// safe. Once a second the node looks whether the file is still at its path. If it was deleted or
-/// replaced, the store closes: each call answers [`Error::Unavailable`].
+/// The node locks a second file, whose name ends in `-lock`, and leaves it there. Read and write
+/// the timers' tables, whose names begin with `tickwheel_`, only through the node. Do not put the
+/// file on a network disk, where locks are not safe. Once a second the node checks that the file is
+/// still at its path. If the file was deleted or replaced, the store closes, and each call fails
+/// with [`Error::Unavailable`].
 #[derive(Debug)]
 pub struct Sqlite {
     /// The file's path.
     space: Arc<str>,
-    /// The thread ends when this is dropped, after what it has been asked.
+    /// When this is dropped, the thread does the jobs that wait, and ends.
     jobs: mpsc::Sender<Box<dyn Job>>,
     told: Arc<Told>,
 }
@@ -52,8 +52,8 @@ pub struct SqliteFile {
 impl Durable<Sqlite> {
     /// Sets up a node whose timers lie in a file. The file is made if there is none; its folder
     /// must exist. A file is one namespace, and one node has it at a time: another node waits 1 s
-    /// for that one to end, and is then refused. A start reads all timers, and refuses a damaged
-    /// table of them.
+    /// for the first one to end, and then fails to start. A start reads all timers, and fails if
+    /// their table is damaged.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
         DurableBuilder::new(SqliteFile { path: path.into() })
     }
@@ -74,8 +74,8 @@ impl Alone for Sqlite {
         &self.space
     }
 
-    /// Shares a transaction with other calls. A user's statements share none: a constraint that is
-    /// checked at the commit would fail all of them.
+    /// Shares a transaction with other calls. A user's statements share none: a deferred constraint
+    /// that they violate would fail the other calls at the commit.
     async fn with<A: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,

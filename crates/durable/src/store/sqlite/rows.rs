@@ -1,4 +1,4 @@
-//! Rows in a table: SQL finds, reads and writes them, and [`Rows`] says what they become.
+//! Rows in a table. SQL finds, reads and writes them; [`Rows`] changes them.
 
 use crate::entry::{Error, Paused};
 use crate::store::rows::{Rows, Scan, Visit};
@@ -13,10 +13,9 @@ use std::time::Duration;
 /// The rows of a file, in a transaction.
 pub(in crate::store) struct Table<'a> {
     file: &'a Connection,
-    /// The greatest token of any claim.
+    /// The greatest token of any claim since the start.
     greatest: &'a Cell<i64>,
-    /// The statements that change one row or read it: to find one here costs less than in the
-    /// connection's cache.
+    /// The statements for single rows. Finding one here costs less than in the connection's cache.
     used: RefCell<Vec<(&'static str, CachedStatement<'a>)>>,
 }
 
@@ -56,8 +55,8 @@ macro_rules! rows {
     };
 }
 
-// Each names its index, unless only the order of the rows fits: what the planner takes depends on
-// what it was told of the table.
+// Each statement names its index, unless it reads the rows in the order of the table. Otherwise the
+// planner's choice would depend on its statistics.
 const FREE: &str =
     rows!("WHERE dead = 0 AND (due, id) >= (?1, ?2) AND claim <= 0 ORDER BY due, id");
 const CLAIMED: &str = rows!("INDEXED BY tickwheel_timer_until WHERE claim > 0");
@@ -67,7 +66,7 @@ const TAGGED: &str =
 const HELD: &str = rows!(
     "INDEXED BY tickwheel_timer_held WHERE held_from IS NOT NULL AND name > ?1 ORDER BY name"
 );
-/// Of dead timers: their names begin with `d`, and no others do.
+/// Dead timers: only their names begin with `d`.
 const NAMED: &str =
     rows!("INDEXED BY tickwheel_timer_name WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
 const ONE: &str = rows!("INDEXED BY tickwheel_timer_name WHERE name = ?1");
@@ -130,7 +129,7 @@ impl<'a> Table<'a> {
     }
 
     fn write(&self, sql: &'static str, name: &Name, row: &Row) -> rusqlite::Result<usize> {
-        // Unless it is one of these, a column is empty.
+        // Columns that are empty in most states.
         let mut ends = None;
         let mut next = None;
         let mut next_id = None;
@@ -169,7 +168,7 @@ impl<'a> Table<'a> {
                 (-last, timer, timer)
             }
         };
-        // Nobody gets what was cancelled.
+        // The payload of a cancelled timer is not kept.
         let is_gone = next_id.is_some() && next.is_none();
         let payload: &[u8] = if is_gone { &[] } else { &waiting.payload };
         self.execute(
@@ -226,7 +225,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
         planned: row.get(10)?,
         expires_after: expires.map(|micros| Duration::from_micros(micros.unsigned_abs())),
         waits_until: row.get(12)?,
-        // Written when the claim ends.
+        // A claim leaves the column as it is. The write at the claim's end clears it.
         held_from: row.get::<_, Option<StoreTime>>(13)?.filter(|_| claim <= 0),
         payload: row.get(17)?,
     };
@@ -289,7 +288,7 @@ impl Rows for Table<'_> {
             self.greatest.set(self.greatest.get().max(*token));
         }
         let put = match row {
-            // Nothing else of it has changed: it was claimed before, or could be.
+            // A claim and a renewal change only these columns.
             Some(Row::Claimed {
                 token,
                 until,
@@ -355,7 +354,7 @@ impl Rows for Table<'_> {
         until: Option<StoreTime>,
         now: StoreTime,
     ) -> Result<(), Error> {
-        // Those that are over go as well.
+        // Deletes pauses that are over as well.
         let set = || -> rusqlite::Result<()> {
             let former = "DELETE FROM tickwheel_pause WHERE tag IS ?1 OR until <= ?2";
             self.execute(former, params![tag, now])?;

@@ -1,11 +1,15 @@
--- Rows lie in the order of claims, the dead after the others. `name`: `k` and a key; `i` and a
--- number, without a key; `d` and an id once dead. `due`: of the dead, when the timer died.
--- `claim`: the token of who has the row; otherwise minus the last token. `until`: when a claim
--- ends; it has a value before, so that a claim leaves the row's length. `cancelled`: while claimed.
--- While a row is claimed whose key was scheduled again, `next` and `next_id` are the waiting
--- timer's `due` and `id`, and `tag` to `waits_until` and `payload` are the waiting timer's too;
--- without a `next` that timer was cancelled. `held_from`: when the timer was due before a pause put
--- it off. The long columns are last: a row is read up to what is asked for.
+-- Rows lie in the order of their due times, dead timers after the others. `name`: `k` and a key;
+-- `i` and a number if the timer has no key; `d` and an id if the timer is dead. `due`: of a dead
+-- timer, when it died. `claim`: the token of the claim; minus the last token if no handler has the
+-- timer. `until`: when the claim runs out. It has a value before, so that a claim does not change
+-- the length of the row. `cancelled`: the timer ends with its run. `held_from`: the due time before
+-- a pause put the timer off.
+--
+-- `next` and `next_id`: the due time and id of a timer that was scheduled while a handler has the
+-- key. `tag` to `waits_until` and `payload` belong to that timer then. If that timer was cancelled,
+-- `next` is null and `next_id` is not.
+--
+-- The long columns are last: SQLite reads a row up to the last column that is asked for.
 CREATE TABLE tickwheel_timer (
     dead INTEGER NOT NULL,
     due INTEGER NOT NULL,
@@ -32,7 +36,7 @@ CREATE UNIQUE INDEX tickwheel_timer_name ON tickwheel_timer (name);
 CREATE INDEX tickwheel_timer_until ON tickwheel_timer (until) WHERE claim > 0;
 CREATE INDEX tickwheel_timer_tag ON tickwheel_timer (tag, name) WHERE tag IS NOT NULL AND NOT dead;
 CREATE INDEX tickwheel_timer_held ON tickwheel_timer (name) WHERE held_from IS NOT NULL;
--- A pause without a tag is one of all timers.
+-- A pause without a tag is for all timers.
 CREATE TABLE tickwheel_pause (tag TEXT, until INTEGER NOT NULL) STRICT;
 CREATE INDEX tickwheel_pause_tag ON tickwheel_pause (tag);
 -- Has one row.

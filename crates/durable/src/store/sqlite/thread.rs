@@ -1,4 +1,4 @@
-//! The thread that has the file, and commits for many at once.
+//! The thread that owns the file, and commits for many calls at once.
 
 use crate::entry::Error;
 use crate::store::Place;
@@ -16,23 +16,23 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Notify, oneshot};
 
-/// Tokens are greater. It has as many bytes as a token, so that a claim does not change the row's
-/// length.
+/// All tokens are greater. Has as many bytes in the file as a token: a claim does not change the
+/// length of a row.
 const FIRST_TOKEN: i64 = 1 << 50;
-/// How many jobs one transaction holds: the first of them waits for the last.
+/// How many jobs a transaction has at most: the first one waits for the last one.
 const GROUP: usize = 64;
-/// How often the thread looks at the file's path, and at the clocks.
+/// How often the thread checks the file's path and the clocks.
 const EVERY: Duration = Duration::from_secs(1);
-/// By how much the clock goes wrong without a leap: less than the shortest lease, and more than the
-/// time between two looks at clocks that are meant to be one.
+/// Above which difference, in microseconds, the clock has leapt: less than the shortest lease, and
+/// more than passes between the readings of two clocks.
 const LEAP: u64 = 50_000;
 
-/// What two clocks show at one moment.
+/// The times of two clocks at one moment.
 #[derive(Clone, Copy)]
 pub(super) struct Shown {
-    /// This machine's clock, which may leap.
+    /// The time of day, which may leap.
     pub(super) wall: StoreTime,
-    /// One that does not.
+    /// A clock that does not leap.
     pub(super) steady: Instant,
 }
 
@@ -45,11 +45,11 @@ impl Shown {
     }
 }
 
-/// Reads the clocks: a test has its own.
+/// Reads the clocks. Tests have clocks of their own.
 pub(super) type Clocks = Box<dyn Fn() -> Shown + Send>;
 
-/// The first of the places that the node may not know of. A node that runs no timer never asks: a
-/// queue of them would grow for ever.
+/// The first place of rows that the node does not know of. Not a queue: a node that runs no timer
+/// never takes anything from it, and the queue would grow for ever.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// Locked for a look.
@@ -65,7 +65,7 @@ impl Told {
         self.stirred.notify_one();
     }
 
-    /// Waits for a place.
+    /// Takes the place, and waits if there is none.
     pub(super) async fn first(&self) -> Place {
         loop {
             if let Some(place) = lock(&self.first).take() {
@@ -76,15 +76,15 @@ impl Told {
     }
 }
 
-/// What the thread knows besides the file.
+/// The thread's state besides the file.
 pub(super) struct State {
     pub(super) space: Arc<str>,
     clocks: Clocks,
-    /// What the clocks showed before this transaction. Within it time goes on with the steady one.
+    /// The clocks before this transaction. In a transaction time goes on by the steady clock.
     shown: Shown,
-    /// The greatest token of any claim. By the clock alone, which may be before 2005 on a board
-    /// that has just started, two claims of a key whose row has ended meanwhile could have the same
-    /// token.
+    /// The greatest token of any claim since the start. Two claims of a key whose row has ended
+    /// between them could have the same token by the clock alone: on a board that has just started
+    /// the clock may be before 2005, where [`FIRST_TOKEN`] is the greater one.
     pub(super) greatest: Cell<i64>,
     told: Arc<Told>,
 }
@@ -97,21 +97,21 @@ impl State {
         wall.plus(now.saturating_duration_since(steady))
     }
 
-    /// Tells the node of a place that it may not know of.
+    /// Tells the node of a place.
     pub(super) fn tell(&self, place: Place) {
         self.told.tell(place);
     }
 
-    /// Looks at the clocks, outside of transactions. After a leap the node claims from the first
-    /// row on, and claims last as long as they would have: the node that has them lives.
+    /// Reads the clocks, between transactions. After a leap the node claims from the first row on,
+    /// and the ends of claims are moved by as much: the node that has the claims is alive.
     fn look(&mut self, file: &Connection) {
         let shown = (self.clocks)();
         let leapt = shown.wall.as_micros() - self.now().as_micros();
         if leapt.unsigned_abs() > LEAP {
-            // Those of dead nodes have run out all the same: their ends are 1970.
+            // Claims of dead nodes ended in 1970, and have run out after the move as well.
             let moved = "UPDATE tickwheel_timer SET until = max(until + ?1, 0) WHERE claim > 0";
             if let Err(error) = file.execute(moved, [leapt]) {
-                // Time goes on as before, up to the next look.
+                // Time goes on as before. The next look tries again.
                 tracing::warn!(%error, "the store's clock has leapt, and claims were not moved");
                 return;
             }
@@ -121,7 +121,7 @@ impl State {
     }
 }
 
-/// Something to be done in a transaction, and answered once it is known whether that was committed.
+/// Something to be done in a transaction. Its caller is answered once the transaction has ended.
 pub(super) trait Job: Send {
     /// Returns whether it succeeded.
     fn run(&mut self, file: &Connection, state: &mut State) -> bool;
@@ -138,7 +138,7 @@ struct Call<F, A, E> {
     result: Option<Result<A, E>>,
     answer: oneshot::Sender<Result<A, E>>,
     is_shared: bool,
-    /// Makes an error of the transaction's one of its own.
+    /// Converts an error of the transaction.
     own: fn(Error) -> E,
 }
 
@@ -159,20 +159,19 @@ where
 
     fn answer(self: Box<Self>, error: Option<Error>) {
         let result = match (self.result, error) {
-            // Its own error tells more.
+            // The job's own error says more than the transaction's.
             (Some(Err(own)), _) => Err(own),
             (_, Some(error)) => Err((self.own)(error)),
             (Some(Ok(answer)), None) => Ok(answer),
             (None, None) => Err((self.own)(Error::Closed)),
         };
-        // Nobody waits any more: dropped.
-        let _ = self.answer.send(result);
+        let _ = self.answer.send(result); // Fails if the caller was dropped.
     }
 }
 
 type Jobs = mpsc::Receiver<Box<dyn Job>>;
 
-/// Opens a file on a thread of its own.
+/// Starts a thread, and opens the file there.
 pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error> {
     let (jobs, queue) = mpsc::channel();
     let told = Arc::new(Told::default());
@@ -208,8 +207,8 @@ pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error
 }
 
 impl Sqlite {
-    /// Does something in a transaction that it shares, or has alone. Makes an error of that one of
-    /// the caller's kind by `own`.
+    /// Runs something in a transaction, which it shares with other jobs or has alone. `own`
+    /// converts an error of the transaction.
     pub(super) async fn ask<A: Send + 'static, E: Send + 'static>(
         &self,
         run: impl FnOnce(&Connection, &mut State) -> Result<A, E> + Send + 'static,
@@ -231,7 +230,7 @@ impl Sqlite {
     }
 }
 
-/// Does what it is asked until nobody can ask, or the file is gone.
+/// Does jobs until the store is dropped, or the file is gone from its path.
 fn work(file: Connection, guard: Guard, mut state: State, queue: &Jobs) {
     let mut looked = Instant::now();
     let mut kept = None;
@@ -258,7 +257,7 @@ fn work(file: Connection, guard: Guard, mut state: State, queue: &Jobs) {
         state.look(&file);
         let Some(first) = first else { continue };
         let mut group = vec![first];
-        // What does not share begins the next one.
+        // A job that does not share its transaction is kept for the next one.
         let more = || {
             if kept.is_some() {
                 return None;
@@ -275,14 +274,14 @@ fn work(file: Connection, guard: Guard, mut state: State, queue: &Jobs) {
     }
 }
 
-/// Answers all that is asked with an error.
+/// Answers all jobs with an error until the store is dropped.
 fn refuse(kept: Option<Box<dyn Job>>, queue: &Jobs, error: &Error) {
     let jobs = kept.into_iter().chain(queue.iter());
     jobs.for_each(|job| job.answer(Some(error.clone())));
 }
 
-/// Does what waits in one transaction. One job that fails rolls it back for all: they are told that
-/// nothing was done.
+/// Does jobs in one transaction. If one of them fails, the transaction is rolled back: the others
+/// are answered that nothing was done.
 fn transact(
     file: &Connection,
     state: &mut State,
@@ -294,7 +293,7 @@ fn transact(
     let mut next = 0;
     while let Some(job) = group.get_mut(next) {
         if !job.run(file, state) {
-            let _ = file.execute_batch("ROLLBACK"); // Fails if SQLite did it already.
+            let _ = file.execute_batch("ROLLBACK"); // Fails if SQLite has rolled back by itself.
             return Err(Error::unavailable(
                 "another write of the same transaction failed",
             ));
@@ -307,9 +306,9 @@ fn transact(
     file.execute_batch("COMMIT").map_err(|error| {
         let _ = file.execute_batch("ROLLBACK");
         match error.sqlite_error_code() {
-            // What did not fit is no commit, also to one who opens the file after a crash.
+            // A commit that did not fit on the disk is none, also to a node after a crash.
             Some(ErrorCode::DiskFull) => Error::unavailable(error),
-            // A user's, that is checked only now.
+            // A user's deferred constraint, which is checked at the commit.
             Some(ErrorCode::ConstraintViolation) => Error::Refused(Arc::new(error)),
             _ => Error::uncertain(error),
         }

@@ -1,4 +1,4 @@
-//! Timers inside a transaction of the user's own, on the connection that has the file.
+//! Timers inside a user's own transaction, on the connection of the file.
 
 use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub struct Transaction<'a> {
     file: &'a Connection,
     state: &'a State,
-    /// Whether a statement has rolled it back. Set and read on one thread: relaxed.
+    /// Whether a statement has rolled the transaction back. Set and read on one thread: relaxed.
     ended: Arc<AtomicBool>,
     counts: Counts,
-    /// The first of the changed rows that can be claimed.
+    /// The first place of the changed rows that can be claimed.
     first: Option<Place>,
 }
 
@@ -35,7 +35,7 @@ struct Counts {
     cancelled: u64,
 }
 
-/// Why nothing of a transaction was done.
+/// Why a transaction did nothing.
 enum Failed<E> {
     Told(E),
     Panicked(Box<dyn Any + Send>),
@@ -95,7 +95,7 @@ impl Durable<Sqlite> {
         let run = move |file: &Connection, state: &mut State| {
             let mut transaction = Transaction::begin(file, state);
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
-            // Also after a panic: the connection is for others again.
+            // Also after a panic, as other jobs use the connection next.
             let ended = transaction.end();
             let answer = match changed {
                 Ok(Ok(answer)) => answer,
@@ -116,7 +116,7 @@ impl Durable<Sqlite> {
                 Ok(answer)
             }
             Err(Failed::Told(error)) => Err(error),
-            // In the caller's task: the thread goes on for the others.
+            // Panics in the caller's task. The thread goes on.
             Err(Failed::Panicked(panic)) => resume_unwind(panic),
         }
     }
@@ -135,15 +135,15 @@ impl Durable<Sqlite> {
     /// What SQLite says, as [`Error::Refused`] or [`Error::Unavailable`]: at the path there must
     /// be no file, or an empty one.
     pub async fn backup(&self, path: impl AsRef<Path>) -> Result<(), Error> {
-        // Absolute: no name of memory or of a file that SQLite deletes.
+        // Absolute: SQLite takes some relative names for a database in memory, or a temporary one.
         let path = std::path::absolute(path).and_then(|path| {
             let path = path.into_os_string().into_string();
             path.map_err(|_| io::ErrorKind::InvalidInput.into())
         });
         let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
         let copy = move |file: &Connection, _: &mut State| {
-            // SQLite refuses `VACUUM` inside a transaction: leave this one, in which nothing was
-            // done, and begin another, which the thread commits.
+            // SQLite refuses `VACUUM` inside a transaction. Ends this one, which did nothing, and
+            // begins another for the thread to commit.
             file.execute_batch("COMMIT")?;
             let copied = file.execute("VACUUM INTO ?", [path]);
             file.execute_batch("BEGIN")?;
@@ -158,7 +158,8 @@ impl<'a> Transaction<'a> {
         let ended = Arc::new(AtomicBool::new(false));
         let rolled_back = Arc::clone(&ended);
         file.rollback_hook(Some(move || rolled_back.store(true, Relaxed)));
-        // Whatever would commit is rolled back: a `COMMIT`, and a statement after a rollback.
+        // A hook that returns `true` turns a commit into a rollback: that of a `COMMIT`, and that
+        // of a statement after a rollback.
         file.commit_hook(Some(|| true));
         Transaction {
             file,
@@ -174,7 +175,7 @@ impl<'a> Transaction<'a> {
         self.file.commit_hook(None::<fn() -> bool>);
         self.file.rollback_hook(None::<fn()>);
         self.check()?;
-        // Before the commit. The node's claim comes after it: the same thread does both.
+        // Told before the commit. The claim comes after the commit, as this thread does both.
         if let Some(first) = self.first {
             self.state.tell(first);
         }
@@ -196,7 +197,7 @@ impl<'a> Transaction<'a> {
         self.file
     }
 
-    /// Does something to one timer.
+    /// Changes one timer.
     fn one<A>(
         &mut self,
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<Changed<A>, Error>,
@@ -249,7 +250,7 @@ impl<'a> Transaction<'a> {
     /// [`Error::Fenced`] if the claim is over: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
-        // Another file's timer may have the same name and token.
+        // A timer of another file may have the same name and token.
         if due.space != self.state.space {
             return Err(Error::Fenced);
         }
@@ -271,7 +272,7 @@ impl fmt::Debug for Transaction<'_> {
     }
 }
 
-/// For [`Durable::transact`], where an error takes everything back.
+/// For [`Durable::transact`], where an error rolls everything back.
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
