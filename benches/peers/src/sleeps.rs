@@ -3,7 +3,7 @@
 //! work that is tasks of tokio.
 
 use crate::contenders::{
-    Compio, FuturesTimer, KeyedTimer, Pingora, QueueAndMap, SleepingTasks, TokioSleep,
+    Compio, FuturesTimer, KeyedTimer, MapAlone, Pingora, QueueAndMap, SleepingTasks, TokioSleep,
 };
 use crate::keyed::{Keyed, Runner};
 use crate::live::Thread;
@@ -147,8 +147,10 @@ impl Bench {
         self.keyed::<crate::contenders::OnSystemClock>("KeyedQueue");
         self.keyed::<QueueAndMap>("DelayQueue + map");
         self.keyed::<SleepingTasks>("tokio tasks + dashmap");
+        self.keyed::<MapAlone>("dashmap alone");
         self.keyed_shared::<KeyedTimer>("tickwheel");
         self.keyed_shared::<SleepingTasks>("tokio tasks + dashmap");
+        self.keyed_shared::<MapAlone>("dashmap alone");
         self.sleeps::<Timer>("tickwheel");
         self.sleeps::<TokioSleep<false>>("tokio sleep");
         #[cfg(tokio_unstable)]

@@ -32,6 +32,7 @@ fn columns(work: &str) -> &'static [&'static str] {
             "KeyedQueue",
             "DelayQueue + map",
             "tokio tasks + dashmap",
+            "dashmap alone",
         ],
         [b'S', ..] => &[
             "tickwheel",

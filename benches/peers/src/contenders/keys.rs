@@ -1,5 +1,6 @@
 //! Timers by key: tickwheel's on the system's clock with the reaper running; tokio-util's
-//! DelayQueue with a map from key to task; and for each key a task that sleeps.
+//! DelayQueue with a map from key to task; and for each key a task that sleeps. Beside them a map
+//! that several threads share, without timers.
 
 use crate::keyed::{BATCH, Keyed, Threads, add_key};
 use crate::sleeps::Tokio;
@@ -193,5 +194,46 @@ impl Keyed for SleepingTasks {
         for _ in 0..1 + (4 * BATCH).div_ceil(61) {
             yield_now().await;
         }
+    }
+}
+
+/// Keeps each key's task and deadline, and never expires any: the part of the time that sharing a
+/// map takes.
+#[derive(Clone)]
+pub struct MapAlone {
+    map: Arc<DashMap<u64, (u64, Instant)>>,
+    start: Instant,
+}
+
+impl Keyed for MapAlone {
+    type Deadline = Instant;
+    type Runner = Threads;
+
+    fn new() -> Self {
+        MapAlone {
+            map: Arc::default(),
+            start: Instant::now(),
+        }
+    }
+
+    fn deadline(&self, after: Duration) -> Instant {
+        self.start + after
+    }
+
+    fn schedule(&mut self, key: u64, deadline: Instant, task: u64) -> bool {
+        self.map.insert(key, (task, deadline)).is_none()
+    }
+
+    fn touch(&mut self, key: u64, deadline: Instant) -> bool {
+        let found = self.map.get_mut(&key);
+        found.map(|mut found| found.1 = deadline).is_some()
+    }
+
+    fn cancel(&mut self, key: u64) -> Option<u64> {
+        self.map.remove(&key).map(|(_, (task, _))| task)
+    }
+
+    fn len(&self) -> usize {
+        self.map.len()
     }
 }

@@ -10,7 +10,7 @@ mod sleepers;
 mod tickwheel;
 
 pub use crates::{HashWheel, Nexus, Queue, TokioDelayQueue};
-pub use keys::{KeyedTimer, QueueAndMap, SleepingTasks};
+pub use keys::{KeyedTimer, MapAlone, QueueAndMap, SleepingTasks};
 #[cfg(feature = "queue")]
 pub use queue::{KeyedQueue, OnSystemClock};
 pub use services::{BTree, DrivenQueue, Heap, LazyHeap, OrderedMap};
