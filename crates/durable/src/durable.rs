@@ -392,6 +392,9 @@ impl Call for NewTimer {
         let written = changed.answers.iter().flatten();
         let written = written.filter(|answer| **answer != Scheduled::Kept).count();
         node.count().scheduled += written as u64;
+        if changed.answers.contains(&Some(Scheduled::Replaced)) {
+            node.agenda.note_change();
+        }
         node.note(changed.now, changed.first);
         Ok(changed.answers)
     }
@@ -405,6 +408,7 @@ impl Call for Name {
         names: Vec<Self>,
     ) -> Result<Vec<Option<Cancelled>>, Error> {
         let changed = node.store.cancel(names).await?;
+        node.agenda.note_change();
         let answers = changed.answers.iter().flatten();
         let cancelled = answers.filter(|answer| matches!(answer, Cancelled::Cancelled(_)));
         node.count().cancelled += cancelled.count() as u64;
@@ -421,6 +425,7 @@ impl Call for (Name, Moment) {
     ) -> Result<Vec<Option<Touched>>, Error> {
         let tell = node.tells(moves.len());
         let changed = node.store.touch(moves, tell).await?;
+        node.agenda.note_change();
         node.note(changed.now, changed.first);
         Ok(changed.answers)
     }

@@ -47,7 +47,8 @@ impl<S: Store> Durable<S> {
     /// begun, by the store's clock, stays dead: no timer is requeued twice.
     ///
     /// # Errors
-    /// As for [`cancel`](Self::cancel); some may be due by then.
+    /// As for [`cancel`](Self::cancel), and [`Error::Unavailable`] while another transaction
+    /// inserts the key of a dead timer; some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
         self.steps(Bulk::Requeue(tag.map(str::to_owned), StoreTime::MAX))
             .await
@@ -132,6 +133,7 @@ impl<S: Store> Durable<S> {
             let mut after = None;
             loop {
                 let step = node.store.bulk(bulk.clone(), after, BATCH as u32).await?;
+                node.agenda.note_change();
                 node.note(step.now, step.first);
                 // "In an hour" means one moment, however long the steps take.
                 bulk.fix(step.now);

@@ -33,8 +33,12 @@ struct Plan {
     known: Instant,
     /// When a look last returned the first row.
     looked: Instant,
-    /// How long claims wait for rows that other nodes know of too.
+    /// When the last claim began.
+    begun: Instant,
+    /// How long claims wait for rows that other nodes know of too: see [`Plan::wait`].
     stagger: Duration,
+    /// Whether this node has cancelled or moved timers since the last claim began.
+    has_changed: bool,
 }
 
 impl Plan {
@@ -53,6 +57,15 @@ impl Plan {
             .unwrap_or(self.known + DISTANT)
     }
 
+    /// Returns how long a claim waits for a row that other nodes know of too. Claims that are far
+    /// apart cost the store little, and do not wait.
+    fn wait(&self, at: Instant) -> Duration {
+        match at > self.begun + STAGGER {
+            true => Duration::ZERO,
+            false => self.stagger,
+        }
+    }
+
     /// Brings the next claim forward to a moment; returns whether it was to be later.
     fn bring_forward(&mut self, at: Instant) -> bool {
         let is_earlier = self.at.is_none_or(|known| at < known);
@@ -63,8 +76,9 @@ impl Plan {
     }
 }
 
-/// How much later a node claims at most if its claims find nothing although rows were due.
-const STAGGER: Duration = Duration::from_millis(100);
+/// How much later a node claims at most if its claims find nothing although rows were due: a node
+/// makes at most 50 such claims a second.
+const STAGGER: Duration = Duration::from_millis(20);
 /// How much the stagger grows at most, at random, besides doubling.
 const STEP: Duration = Duration::from_millis(2);
 const DISTANT: Duration = Duration::from_secs(3_600);
@@ -80,7 +94,9 @@ impl Agenda {
             shown,
             known: now,
             looked: now,
+            begun: now,
             stagger: Duration::ZERO,
+            has_changed: false,
         };
         Agenda {
             timer,
@@ -97,16 +113,21 @@ impl Agenda {
             plan.show(shown, self.timer.now());
         }
         plan.low = Some(plan.low.map_or(place, |low| low.min(place)));
-        let wait = match shared {
-            true => plan.stagger,
-            false => Duration::ZERO,
-        };
-        let at = plan.instant_of(place.due) + wait;
+        let mut at = plan.instant_of(place.due);
+        if shared {
+            at += plan.wait(at);
+        }
         if plan.bring_forward(at) {
             // The claimer locks the plan as soon as it wakes.
             drop(plan);
             self.stirred.notify_one();
         }
+    }
+
+    /// Notes that this node has cancelled or moved timers. The row that the next claim is for may
+    /// be gone, though no other node has claimed it.
+    pub(crate) fn note_change(&self) {
+        lock(&self.plan).has_changed = true;
     }
 
     /// Notes a look, which has returned the first row, and the time of the store's clock.
@@ -132,14 +153,21 @@ impl Agenda {
         lock(&self.plan).cursor
     }
 
-    /// Begins a claim, and returns its place and whether a row is known to be due.
+    /// Begins a claim, and returns its place and whether a row must be due, unless another node has
+    /// claimed or changed it.
     pub(crate) fn begin(&self) -> (Place, bool) {
         let mut plan = lock(&self.plan);
         // The claim may miss rows that are noted from now on: they count for the next one.
         if let Some(low) = plan.low.take() {
             plan.cursor = plan.cursor.min(low);
         }
-        let is_due = plan.at.is_some_and(|at| at <= self.timer.now());
+        let now = self.timer.now();
+        let is_due = plan.at.is_some_and(|at| at <= now) && !plan.has_changed;
+        if now > plan.begun + STAGGER {
+            plan.stagger = Duration::ZERO;
+        }
+        plan.begun = now;
+        plan.has_changed = false;
         plan.at = None;
         (plan.cursor, is_due)
     }
@@ -152,18 +180,19 @@ impl Agenda {
             true => claims.from,
             false => claims.from.min(Place::before(claims.now.minus(SLACK))),
         };
-        let found = !claims.rows.is_empty() || claims.more || claims.expired > 0;
+        let found = !claims.rows.is_empty() || claims.more || claims.expired + claims.held > 0;
         if found {
             plan.stagger /= 2;
-        } else if was_due {
+        } else if was_due && !plan.has_changed {
             // Another node has claimed the rows. Random, as nodes with the same stagger would go on
             // claiming at the same time.
             let more = STEP / 1_024 * (draw() & 1_023) as u32;
             plan.stagger = (plan.stagger * 2 + more).min(STAGGER);
         }
         if let Some(next) = claims.next {
-            let at = plan.instant_of(next.due) + plan.stagger;
-            plan.bring_forward(at);
+            let at = plan.instant_of(next.due);
+            let wait = plan.wait(at);
+            plan.bring_forward(at + wait);
         }
     }
 }

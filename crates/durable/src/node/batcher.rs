@@ -100,7 +100,8 @@ struct Caller<A> {
     answer: oneshot::Sender<Result<A, Error>>,
 }
 
-/// How long a request waits in the queue while the store does not answer. Batches are small then,
+/// How long a request waits for a locked row, and in the queue while the store does not answer.
+/// Batches are small then,
 /// and each may take as long as a statement: the last request would wait for very long.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -229,13 +230,19 @@ pub(crate) fn retry_pauses() -> impl Iterator<Item = Duration> {
     (0..14_u32).map(|n| (FIRST_PAUSE * (1 << n.min(5))).min(LAST_PAUSE))
 }
 
-/// Repeats a request whose row is locked.
+/// Repeats a request whose row is locked, for [`TURN`] at most.
 pub(crate) async fn retry_locked<R: Call>(
     node: &Node<impl Store>,
     request: R,
 ) -> Result<R::Answer, Error> {
+    let begun = node.timer.now();
     for pause in retry_pauses() {
         node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;
+        // Each such call may wait for a lock on a connection that others' calls use as well.
+        let _alone = node.retries.lock().await;
+        if node.timer.now().saturating_duration_since(begun) > TURN {
+            break;
+        }
         let answers = R::call(node, vec![request.clone()]).await?;
         if let Some(answer) = answers.into_iter().next().flatten() {
             return Ok(answer);

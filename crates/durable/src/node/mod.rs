@@ -90,6 +90,8 @@ pub(crate) struct Node<S> {
     /// Whether a drain has waited for all handlers: they may make calls until then. Relaxed: a call
     /// at that moment may be refused or not.
     pub(crate) drained: AtomicBool,
+    /// Locked to repeat a call for a locked row.
+    pub(crate) retries: tokio::sync::Mutex<()>,
     pub(crate) counters: Mutex<Stats>,
 }
 
@@ -121,6 +123,7 @@ impl<S> Node<S> {
             lapsed: Notify::new(),
             leaving: watch::Sender::new(false),
             drained: AtomicBool::new(false),
+            retries: tokio::sync::Mutex::default(),
             counters: Mutex::default(),
             timer,
             options,

@@ -144,6 +144,8 @@ pub(crate) struct Claims {
     pub(crate) next: Option<Place>,
     /// How many timers have expired and were deleted.
     pub(crate) expired: u64,
+    /// How many timers were put off, because pauses hold them.
+    pub(crate) held: u64,
 }
 
 /// The answer to a look.

@@ -251,6 +251,7 @@ pub(super) trait Rows: Sized {
         for (name, row) in changed {
             self.put(&name, row)?;
         }
+        claims.held = u64::from(held);
         if !claims.more {
             claims.from = want.from.max(Place::before(now));
         }

@@ -1,8 +1,9 @@
 //! Several nodes on a store in memory, in virtual time.
 
 use crate::{Rig, seconds};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tickwheel_durable::{Cancelled, Entry, Search};
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Outcome, Search};
 
 /// Has a node die with half of the timers in its handlers.
 #[tokio::test]
@@ -271,4 +272,41 @@ async fn what_was_in_more_crashes_runs_again_ten_at_a_time_and_then_alone() {
     }
     // First all of them; then those in one crash ten at a time, of which no ten are left at last.
     assert_eq!(counts, [25, 25, 10, 10, 5, 1]);
+}
+
+/// A claim for a timer that was cancelled finds nothing, whichever node has cancelled it.
+#[tokio::test]
+async fn cancelled_timers_make_no_other_one_late() {
+    for count in [1, 3] {
+        let rig = Rig::new().await;
+        let late = Arc::new(Mutex::new(Vec::new()));
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            let late = Arc::clone(&late);
+            let handler = move |due: Due| {
+                late.lock().unwrap().push(due.late_by);
+                async { Outcome::Done }
+            };
+            let node = Durable::memory(rig.store.clone());
+            nodes.push(node.start(&rig.timer, handler).await.unwrap());
+        }
+        for n in 0..100 {
+            let [one, other] = [n, n + 1].map(|n| &nodes[n % count]);
+            let far = Duration::from_millis(300);
+            one.schedule(Entry::keyed("fires", far, "x")).await.unwrap();
+            for key in ["a", "b", "c"] {
+                let entry = Entry::keyed(key, far / 2, "x");
+                one.schedule(entry).await.unwrap();
+            }
+            rig.pass(far / 3).await;
+            for key in ["a", "b", "c"] {
+                other.cancel(key).await.unwrap();
+            }
+            rig.pass(far).await;
+        }
+        let late = late.lock().unwrap();
+        assert_eq!(late.len(), 100);
+        let latest = late.iter().max().unwrap();
+        assert!(*latest < Duration::from_millis(5), "{latest:?}");
+    }
 }

@@ -5,7 +5,7 @@ use crate::{Fired, HOUR, next};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
-use tickwheel_durable::{Due, Durable, Entry, Error, Outcome};
+use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio_postgres::Client;
 
@@ -132,6 +132,38 @@ async fn a_session_ends_within_a_lease_of_a_vanished_node() {
     }
     let seen = "SELECT string_agg(bound, ' ') FROM seen";
     assert_eq!(text(&client, seen).await, "5000 1000 3000 5000");
+}
+
+/// The end of one timer cancels another one, whose cancel may stand in the same batch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trigger_may_change_other_timers_of_a_batch() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let node = Durable::postgres(server.config()).max_in_flight(0);
+    let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+    let client = connect(&server.config()).await.unwrap();
+    let cancels = "CREATE FUNCTION next() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            PERFORM tickwheel.cancel('default', 'child');
+            RETURN NULL;
+        END$$;
+        CREATE TRIGGER next AFTER DELETE ON tickwheel.timer FOR EACH ROW
+            WHEN (OLD.name = 'kparent') EXECUTE FUNCTION next()";
+    client.batch_execute(cancels).await.unwrap();
+    // As if a handler had it for ever.
+    let runs = "UPDATE tickwheel.timer SET claim = 1, until = 1e17, cancelled = false
+        WHERE name = 'kchild'";
+    node.schedule(Entry::keyed("child", HOUR, "x"))
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        node.schedule(Entry::keyed("parent", HOUR, "x"))
+            .await
+            .unwrap();
+        client.batch_execute(runs).await.unwrap();
+        let (parent, child) = tokio::join!(node.cancel("parent"), node.cancel("child"));
+        assert_eq!(parent.unwrap(), Cancelled::Cancelled(b"x".to_vec()));
+        assert_eq!(child.unwrap(), Cancelled::Running);
+    }
 }
 
 /// An operator's trigger, check or index refuses some deaths: more than there are places.

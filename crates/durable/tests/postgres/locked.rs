@@ -272,3 +272,39 @@ async fn a_step_that_takes_too_long_becomes_smaller() {
     client().await.batch_execute(bound).await.unwrap();
     assert_eq!(ends(node.cancel_tag("t")).await.unwrap(), 300);
 }
+
+/// A transaction inserts more keys than two batches have and stays open, and a node is asked for
+/// all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_being_inserted_hold_up_no_other_one() {
+    let namespace = name();
+    let (node, _fired) = node(&namespace).await;
+    let mut client = client().await;
+    let own = client.transaction().await.unwrap();
+    let inserts = format!(
+        "SELECT tickwheel.schedule('{namespace}', n::text, now() + interval '1 hour', 'x')
+        FROM generate_series(1, 2500) AS n"
+    );
+    own.batch_execute(&inserts).await.unwrap();
+    let mut calls = JoinSet::new();
+    for n in 1..=2_500 {
+        let node = node.clone();
+        calls.spawn(async move { node.schedule(Entry::keyed(format!("{n}"), HOUR, "y")).await });
+    }
+    // Calls that share a batch with these keys may fail as well. Later ones took half a minute, as
+    // each of the keys was waited for, again and again.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for n in 0..10 {
+        let other = node.schedule(Entry::keyed(format!("other {n}"), HOUR, "x"));
+        let other = tokio::time::timeout(Duration::from_secs(5), other).await;
+        assert_eq!(other.unwrap().unwrap(), Scheduled::New);
+    }
+    own.rollback().await.unwrap();
+    while let Some(call) = calls.join_next().await {
+        let answer = call.unwrap();
+        assert!(
+            matches!(answer, Ok(Scheduled::New) | Err(Error::Unavailable(_))),
+            "{answer:?}"
+        );
+    }
+}

@@ -23,8 +23,9 @@ CREATE FUNCTION tickwheel.within(tids tid[], bytes bigint) RETURNS tid[] LANGUAG
 $$;
 
 -- A claimed timer. The row without a name is about the whole claim: `claim` is the clock, `id` the
--- number of expired timers, `due` and `planned` are the due time and id of the next row, `tag` is
--- '1' if more rows are due, and `last_due` and `last_id` are the place where the next claim begins.
+-- number of expired timers, `attempts` that of timers that were put off because of a pause, `due`
+-- and `planned` are the due time and id of the next row, `tag` is '1' if more rows are due, and
+-- `last_due` and `last_id` are the place where the next claim begins.
 CREATE TYPE tickwheel.claimed AS (
     name text, claim bigint, id bigint, due bigint, planned bigint, attempts int, crashes int,
     tag text, payload bytea, last_due bigint, last_id bigint
@@ -136,22 +137,23 @@ BEGIN
     SELECT t.* INTO next FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL AND t.due > now
         ORDER BY t.due, t.id LIMIT 1;
-    RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
+    RETURN QUERY SELECT NULL, now, ended, next.due, next.id, cardinality(held), 0,
         (last.due IS NOT NULL)::int::text, NULL::bytea, last.due, last.id;
 END $$;
 
 -- Locks a batch's rows by their names. `tids`: where the rows lie, in the order of the names; null
--- for a name whose row is not locked here. `busy`: the numbers of the names whose rows another
--- transaction has locked. The other names have no row. With `waits` there is one name, and the
--- function waits for that transaction.
+-- for a name whose row is not locked here. `absent`: the numbers of the names that have no row.
+-- Another transaction has the other rows locked. With `waits` there is one name, and the function
+-- waits for that transaction.
 CREATE FUNCTION tickwheel.lock_batch(
-    namespace text, names text[], waits boolean, OUT now bigint, OUT tids tid[], OUT busy bigint[]
+    namespace text, names text[], waits boolean, OUT now bigint, OUT tids tid[],
+    OUT absent bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     own tid;
     number bigint;
 BEGIN
-    busy := '{}';
+    absent := '{}';
     WHILE waits LOOP
         SELECT t.ctid INTO own FROM tickwheel.timer t
             WHERE t.space = namespace AND t.name = names[1] FOR UPDATE;
@@ -159,7 +161,10 @@ BEGIN
         -- The other transaction may have deleted the row and inserted another one. The statement
         -- above does not see that row, as its snapshot is older.
         PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = names[1];
-        EXIT WHEN NOT FOUND;
+        IF NOT FOUND THEN
+            absent := '{1}';
+            EXIT;
+        END IF;
     END LOOP;
     IF waits THEN
         now := tickwheel.clock();
@@ -176,17 +181,18 @@ BEGIN
     FOR number IN
         SELECT k.n FROM unnest(tids) WITH ORDINALITY AS k(tid, n) WHERE k.tid IS NULL LOOP
         PERFORM FROM tickwheel.timer t WHERE t.space = namespace AND t.name = names[number];
-        IF FOUND THEN
-            busy := busy || number;
+        IF NOT FOUND THEN
+            absent := absent || number;
         END IF;
     END LOOP;
 END $$;
 
 -- The functions below answer with a row for each name of the batch, by its number from 1. Number 0
--- has the clock. A name without a row in the answer has no timer, or its claim is over. A null
--- `answer` says that another transaction has the row locked.
+-- has the clock. A name without a row in the answer was not changed: another transaction has the
+-- row locked, or a trigger of the user's has changed the row meanwhile. The caller tries it again.
+-- Which change is for which row is decided before the first change, as triggers run after each.
 
--- Renews claims. `answer`: true.
+-- Renews claims. `answer`: true, or false if the claim is over.
 CREATE FUNCTION tickwheel.renew_batch(
     namespace text, names text[], tokens bigint[], terms bigint[]
 ) RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean)
@@ -195,28 +201,23 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now bigint;
     tids tid[];
-    busy bigint[];
+    absent bigint[];
 BEGIN
-    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, false) l;
+    SELECT l.* INTO now, tids, absent FROM tickwheel.lock_batch(namespace, names, false) l;
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::boolean FROM unnest(busy) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(absent) AS n;
+    RETURN QUERY SELECT k.n, NULL::bigint, NULL::bigint, false
+        FROM unnest(tids, tokens) WITH ORDINALITY AS k(tid, token, n)
+        JOIN tickwheel.timer t ON t.ctid = k.tid WHERE t.claim <> k.token;
     RETURN QUERY UPDATE tickwheel.timer t SET until = now + k.term
         FROM unnest(tids, tokens, terms) WITH ORDINALITY AS k(tid, token, term, n)
         WHERE t.ctid = k.tid AND t.claim = k.token
         RETURNING k.n, NULL::bigint, NULL::bigint, true;
 END $$;
 
--- Whether the row is deleted when its claim ends. Kinds: see `ack_batch`.
-CREATE FUNCTION tickwheel.ends(t tickwheel.timer, kind int) RETURNS boolean LANGUAGE sql IMMUTABLE
-AS $$
-    SELECT t.next IS NULL
-        AND (t.next_id IS NOT NULL OR kind = 0 OR t.cancelled AND kind NOT IN (4, 5))
-$$;
-
 -- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. A timer that
 -- waits for the end of the run takes the row, whatever the kind; if that timer was cancelled, the
--- row is deleted. `answer`: true. A row that a trigger of the user's keeps has no answer: its claim
--- runs out.
+-- row is deleted. `answer`: true, or false if the claim is over.
 CREATE FUNCTION tickwheel.ack_batch(
     namespace text, names text[], tokens bigint[], kinds int[], ats bigint[], afters bigint[],
     planned_ats bigint[], payloads bytea[], reasons text[], waits boolean
@@ -226,17 +227,35 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now bigint;
     tids tid[];
-    busy bigint[];
+    absent bigint[];
+    gone tid[];
+    ended bigint[];
+    kept tid[];
+    fenced bigint[];
+    deleted bigint;
 BEGIN
     PERFORM pg_current_xact_id();
-    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, waits) l;
-    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::boolean FROM unnest(busy) AS n;
+    SELECT l.* INTO now, tids, absent FROM tickwheel.lock_batch(namespace, names, waits) l;
     -- A user's SQL may name any token: one that is not positive belongs to nobody.
-    RETURN QUERY DELETE FROM tickwheel.timer t
-        USING unnest(tids, tokens, kinds) WITH ORDINALITY AS k(tid, token, kind, n)
-        WHERE t.ctid = k.tid AND t.claim = k.token AND k.token > 0 AND tickwheel.ends(t, k.kind)
-        RETURNING k.n, NULL::bigint, NULL::bigint, true;
+    SELECT array_agg(t.ctid) FILTER (WHERE e.is_own AND e.ends),
+        array_agg(k.n) FILTER (WHERE e.is_own AND e.ends),
+        array_agg(CASE WHEN e.is_own AND NOT e.ends THEN t.ctid END),
+        array_agg(k.n) FILTER (WHERE NOT e.is_own)
+        INTO gone, ended, kept, fenced
+        FROM unnest(tids, tokens, kinds) WITH ORDINALITY AS k(tid, token, kind, n)
+        LEFT JOIN tickwheel.timer t ON t.ctid = k.tid
+        CROSS JOIN LATERAL (
+            SELECT t.claim = k.token AND k.token > 0 AS is_own,
+                t.next IS NULL AND (t.next_id IS NOT NULL OR k.kind = 0
+                    OR t.cancelled AND k.kind NOT IN (4, 5)) AS ends) e;
+    DELETE FROM tickwheel.timer t WHERE t.ctid = ANY (gone);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    IF deleted < cardinality(gone) THEN
+        RAISE EXCEPTION 'a trigger keeps a timer that has ended';
+    END IF;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, true FROM unnest(ended) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(absent || fenced) AS n;
     RETURN QUERY UPDATE tickwheel.timer t SET
         claim = -t.claim, next = NULL, next_id = NULL,
         due = CASE WHEN t.next_id IS NOT NULL THEN greatest(t.next, now)
@@ -255,15 +274,15 @@ BEGIN
         former = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN t.name END,
         died = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN now END,
         reason = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN k.reason END
-        FROM unnest(tids, tokens, kinds, ats, afters, planned_ats, payloads, reasons)
-            WITH ORDINALITY AS k(tid, token, kind, at, after, planned, payload, reason, n)
-        WHERE t.ctid = k.tid AND t.claim = k.token AND k.token > 0 AND NOT tickwheel.ends(t, k.kind)
+        FROM unnest(kept, kinds, ats, afters, planned_ats, payloads, reasons) WITH ORDINALITY
+            AS k(tid, kind, at, after, planned, payload, reason, n)
+        WHERE t.ctid = k.tid
         RETURNING k.n, CASE WHEN t.died IS NULL THEN t.due END,
             CASE WHEN t.died IS NULL THEN t.id END, true;
 END $$;
 
--- Cancels timers. `answer`: true, with a payload if a timer is gone, and without one if a handler
--- has the timer, or had it when its node died.
+-- Cancels timers. `answer`: true with a payload, the timer is gone; true without one, a handler has
+-- the timer, or had it when its node died; false, there is no timer.
 CREATE FUNCTION tickwheel.cancel_batch(namespace text, names text[], waits boolean)
 RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean, payload bytea)
 LANGUAGE plpgsql AS $$
@@ -271,31 +290,38 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now bigint;
     tids tid[];
-    busy bigint[];
+    absent bigint[];
+    gone tid[];
+    marked tid[];
+    later bytea[];
 BEGIN
-    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, waits) l;
+    SELECT l.* INTO now, tids, absent FROM tickwheel.lock_batch(namespace, names, waits) l;
+    -- The payload of a timer that waits for the end of a run is read before the update: an update
+    -- returns the new one.
+    SELECT array_agg(CASE WHEN e.ends THEN t.ctid END),
+        array_agg(CASE WHEN NOT e.ends THEN t.ctid END),
+        array_agg(CASE WHEN t.next IS NOT NULL THEN t.payload END)
+        INTO gone, marked, later
+        FROM unnest(tids) WITH ORDINALITY AS k(tid, n)
+        LEFT JOIN tickwheel.timer t ON t.ctid = k.tid
+        CROSS JOIN LATERAL (SELECT t.claim <= 0 AND NOT t.cancelled AS ends) e;
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean, NULL::bytea;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::boolean, NULL::bytea
-        FROM unnest(busy) AS n;
-    RETURN QUERY DELETE FROM tickwheel.timer t USING unnest(tids) WITH ORDINALITY AS k(tid, n)
-        WHERE t.ctid = k.tid AND t.claim <= 0 AND NOT t.cancelled
-        RETURNING k.n, NULL::bigint, NULL::bigint, true, t.payload;
-    -- The rows that are still there. The payload of a timer that waits for the end of a run is read
-    -- before the update: an update returns the new one.
-    RETURN QUERY SELECT k.n, NULL::bigint, NULL::bigint, true,
-            CASE WHEN t.next IS NOT NULL THEN t.payload END
-        FROM unnest(tids) WITH ORDINALITY AS k(tid, n) JOIN tickwheel.timer t ON t.ctid = k.tid;
-    UPDATE tickwheel.timer t SET next = NULL,
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false, NULL::bytea FROM unnest(absent) AS n;
+    RETURN QUERY DELETE FROM tickwheel.timer t USING unnest(gone) WITH ORDINALITY AS k(tid, n)
+        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, t.payload;
+    RETURN QUERY UPDATE tickwheel.timer t SET next = NULL,
         cancelled = t.cancelled OR t.next IS NULL,
         payload = CASE WHEN t.next IS NULL THEN t.payload ELSE '' END,
         tag = CASE WHEN t.next IS NULL THEN t.tag END,
         planned = CASE WHEN t.next IS NULL THEN t.planned END,
         expires = CASE WHEN t.next IS NULL THEN t.expires END,
         waits_until = CASE WHEN t.next IS NULL THEN t.waits_until END
-        WHERE t.ctid = ANY (tids);
+        FROM unnest(marked, later) WITH ORDINALITY AS k(tid, later, n)
+        WHERE t.ctid = k.tid RETURNING k.n, NULL::bigint, NULL::bigint, true, k.later;
 END $$;
 
--- Moves timers. `answer`: 1 moved, 2 a handler has the timer, or had it when its node died.
+-- Moves timers. `answer`: 1 moved, 2 a handler has the timer, or had it when its node died, 3 there
+-- is no timer.
 CREATE FUNCTION tickwheel.touch_batch(
     namespace text, names text[], ats bigint[], afters bigint[], planned_ats bigint[],
     tells boolean, waits boolean
@@ -305,12 +331,22 @@ LANGUAGE plpgsql AS $$
 DECLARE
     now bigint;
     tids tid[];
-    busy bigint[];
+    absent bigint[];
+    moved tid[];
+    running bigint[];
 BEGIN
     PERFORM pg_current_xact_id();
-    SELECT l.* INTO now, tids, busy FROM tickwheel.lock_batch(namespace, names, waits) l;
-    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::int;
-    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, NULL::int FROM unnest(busy) AS n;
+    SELECT l.* INTO now, tids, absent FROM tickwheel.lock_batch(namespace, names, waits) l;
+    SELECT array_agg(CASE WHEN e.moves THEN t.ctid END), array_agg(k.n) FILTER (WHERE NOT e.moves)
+        INTO moved, running
+        FROM unnest(tids) WITH ORDINALITY AS k(tid, n)
+        LEFT JOIN tickwheel.timer t ON t.ctid = k.tid
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END AS moves
+        ) e;
+    RETURN QUERY SELECT 0::bigint, now, NULL::bigint, 0;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 2 FROM unnest(running) AS n;
+    RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, 3 FROM unnest(absent) AS n;
     RETURN QUERY WITH moved AS (
             UPDATE tickwheel.timer t SET
                 due = CASE WHEN t.claim > 0 THEN t.due ELSE k.moment END,
@@ -318,19 +354,15 @@ BEGIN
                 planned = nullif(k.planned, k.moment), held_from = NULL
             FROM (
                 SELECT tid, tickwheel.at_least(at, now + after) AS moment, planned, n
-                FROM unnest(tids, ats, afters, planned_ats) WITH ORDINALITY
+                FROM unnest(moved, ats, afters, planned_ats) WITH ORDINALITY
                     AS i(tid, at, after, planned, n)) k
             WHERE t.ctid = k.tid
-                AND CASE WHEN t.claim > 0 THEN t.next IS NOT NULL ELSE NOT t.cancelled END
             RETURNING k.n, CASE WHEN t.claim <= 0 THEN t.due END AS due,
                 CASE WHEN t.claim <= 0 THEN t.id END AS id),
         told AS (SELECT tickwheel.tell(namespace, f.due, f.id) FROM (
             SELECT m.due, m.id FROM moved m WHERE m.due IS NOT NULL ORDER BY m.due, m.id LIMIT 1) f
             WHERE tells)
         SELECT m.n, m.due, m.id, 1 FROM moved m WHERE (SELECT count(*) FROM told) >= 0;
-    -- A row that was not moved still lies where it was locked.
-    RETURN QUERY SELECT k.n, NULL::bigint, NULL::bigint, 2
-        FROM unnest(tids) WITH ORDINALITY AS k(tid, n) JOIN tickwheel.timer t ON t.ctid = k.tid;
 END $$;
 
 -- Schedules timers. `answer`: 1 new, 2 replaced, 3 another transaction has the row locked; 0 is the

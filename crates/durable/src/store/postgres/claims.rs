@@ -83,6 +83,7 @@ fn read(rows: &[Row]) -> Result<Claims, Error> {
         more: whole.get::<_, &str>(7) == "1",
         next: place(whole, 3),
         expired: whole.get::<_, i64>(2).unsigned_abs(),
+        held: u64::from(count(whole, 5)),
     })
 }
 
@@ -100,7 +101,7 @@ pub(super) async fn renew(
     ];
     let sql = "SELECT * FROM tickwheel.renew_batch($1, $2, $3, $4)";
     let rows = at.ask(sql, &params).await?;
-    Ok(changed(&rows, renewals.len(), false, |row| row.get(3)))
+    Ok(changed(&rows, renewals.len(), |row| row.get(3)))
 }
 
 /// Ends claims. In a user's transaction (`waits`) this is one claim, and waits for another
@@ -153,5 +154,5 @@ pub(super) async fn acknowledge(
     ];
     let sql = "SELECT * FROM tickwheel.ack_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let rows = at.ask(sql, &params).await?;
-    Ok(changed(&rows, acks.len(), false, |row| row.get(3)))
+    Ok(changed(&rows, acks.len(), |row| row.get(3)))
 }

@@ -128,9 +128,10 @@ DECLARE
     own text[] := tickwheel.names(namespace, key);
     answer text;
 BEGIN
-    SELECT CASE WHEN b.payload IS NULL THEN 'running' ELSE 'cancelled' END
+    SELECT CASE WHEN NOT b.answer THEN 'unknown' WHEN b.payload IS NULL THEN 'running'
+        ELSE 'cancelled' END
         INTO answer FROM tickwheel.cancel_batch(namespace, own, true) b WHERE b.number = 1;
-    RETURN coalesce(answer, 'unknown');
+    RETURN answer;
 END $$;
 
 -- Moves a key's timer: 'moved', 'running' or 'unknown'.
@@ -143,7 +144,7 @@ DECLARE
 BEGIN
     SELECT b.answer INTO answer FROM tickwheel.touch_batch(namespace, own, ARRAY[at], '{0}',
         ARRAY[at], true, true) b WHERE b.number = 1;
-    RETURN coalesce((ARRAY['moved', 'running'])[answer], 'unknown');
+    RETURN (ARRAY['moved', 'running', 'unknown'])[answer];
 END $$;
 
 -- Ends a handler's claim as done, in the transaction of the handler's effect. Fails if the claim is

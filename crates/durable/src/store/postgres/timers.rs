@@ -8,16 +8,14 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 
 /// Reads a batch's answers. The columns of each row: the number in the batch, or 0 for the batch
-/// itself; due time and id, or the clock for the batch; and the columns that `answer` reads. A
-/// request without a row is answered by `otherwise`.
-pub(super) fn changed<A: Clone>(
+/// itself; due time and id, or the clock for the batch; and the columns that `answer` reads.
+pub(super) fn changed<A>(
     rows: &[Row],
     count: usize,
-    otherwise: A,
     answer: impl Fn(&Row) -> Option<A>,
 ) -> Changed<A> {
     let mut changed = Changed {
-        answers: vec![Some(otherwise); count],
+        answers: (0..count).map(|_| None).collect(),
         ..none()
     };
     for row in rows {
@@ -101,6 +99,9 @@ pub(super) async fn write(
     Ok(changed)
 }
 
+/// After how many waits for a lock a batch is given up. To find one key of a thousand takes eleven.
+const LOCK_WAITS: u32 = 32;
+
 /// Schedules timers. If one of them makes all wait, each half is tried alone.
 pub(super) async fn schedule(
     at: &impl Ask,
@@ -110,17 +111,27 @@ pub(super) async fn schedule(
 ) -> Result<Changed<Scheduled>, Error> {
     let mut all = none();
     let mut parts = vec![timers];
+    let mut waits = 0;
     while let Some(part) = parts.pop() {
+        // Many keys are locked: the rest is answered so, instead of waiting for each of them.
+        if waits == LOCK_WAITS {
+            all.answers.extend(part.iter().map(|_| None));
+            continue;
+        }
         match write(at, space, part, Some(LOCKED), tell).await {
             Ok(some) => {
                 all.now = some.now;
                 all.first = all.first.into_iter().chain(some.first).min();
                 all.answers.extend(some.answers);
             }
-            Err(error) if is_locked(&error) && part.len() == 1 => all.answers.push(None),
+            Err(error) if is_locked(&error) && part.len() == 1 => {
+                waits += 1;
+                all.answers.push(None);
+            }
             // The batch has waited for a transaction that inserts one of the keys. The other timers
             // need not wait for it.
             Err(error) if is_locked(&error) => {
+                waits += 1;
                 let (one, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, one]);
             }
@@ -146,15 +157,12 @@ pub(super) async fn cancel(
     let own = column(names, |name| name.0.as_str());
     let sql = "SELECT * FROM tickwheel.cancel_batch($1, $2, $3)";
     let rows = at.ask(sql, &[&space, &own, &waits]).await?;
-    let answer = |row: &Row| {
-        let is_found: Option<bool> = row.get(3);
-        is_found?;
-        Some(match row.get(4) {
-            Some(payload) => Cancelled::Cancelled(payload),
-            None => Cancelled::Running,
-        })
+    let answer = |row: &Row| match (row.get(3), row.get::<_, Option<Vec<u8>>>(4)) {
+        (true, Some(payload)) => Some(Cancelled::Cancelled(payload)),
+        (true, None) => Some(Cancelled::Running),
+        (false, _) => Some(Cancelled::Unknown),
     };
-    Ok(changed(&rows, names.len(), Cancelled::Unknown, answer))
+    Ok(changed(&rows, names.len(), answer))
 }
 
 /// Moves timers. In a user's transaction (`waits`) this is one timer, and waits for another
@@ -177,11 +185,12 @@ pub(super) async fn touch(
     ];
     let sql = "SELECT * FROM tickwheel.touch_batch($1, $2, $3, $4, $5, $6, $7)";
     let rows = at.ask(sql, &params).await?;
-    let answer = |row: &Row| match row.get::<_, Option<i32>>(3)? {
+    let answer = |row: &Row| match row.get::<_, i32>(3) {
         1 => Some(Touched::Moved),
-        _ => Some(Touched::Running),
+        2 => Some(Touched::Running),
+        _ => Some(Touched::Unknown),
     };
-    Ok(changed(&rows, moves.len(), Touched::Unknown, answer))
+    Ok(changed(&rows, moves.len(), answer))
 }
 
 /// Looks a name up.

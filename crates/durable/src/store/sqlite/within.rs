@@ -110,6 +110,7 @@ impl Durable<Sqlite> {
         let own = |error: Error| Failed::Told(error.into());
         match self.store().ask(run, false, own).await {
             Ok((answer, counts)) => {
+                self.node().agenda.note_change();
                 let mut counted = self.node().count();
                 counted.scheduled += counts.scheduled;
                 counted.cancelled += counts.cancelled;
