@@ -80,8 +80,8 @@
 //! - Timers expire in the order of their ticks. [`Timer::advance_clock`] lists the exceptions.
 //!   Within a tick the order is unspecified. On a [`ManualClock`] each run has the same order.
 //! - An empty timer or keyed timer takes about four kilobytes for each hardware thread, an empty
-//!   purgatory thirteen. A dropped one keeps under a kilobyte per shard for the next of the same
-//!   types and size.
+//!   purgatory thirteen. A dropped one keeps under a kilobyte per shard, which the next one of the
+//!   same types and size uses again.
 //! - Calendars and persistence are out of scope.
 //!
 //! # Guarantees

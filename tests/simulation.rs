@@ -302,11 +302,9 @@ fn in_the_same_ticks(seed: u64) -> String {
             .unwrap();
         keyed.add(number, delay, ()).unwrap();
         let operation = Operation(number, journal.clone());
-        drop(
-            purgatory
-                .try_complete_else_watch(operation, delay, &[number])
-                .unwrap(),
-        );
+        purgatory
+            .try_complete_else_watch(operation, delay, &[number])
+            .unwrap();
     }
     clock.run_for(4 * S);
     assert_eq!(series.runs(), 4);

@@ -48,9 +48,8 @@ const SHARDS: usize = 8;
 /// A keyed timer uses a [`Timer`], which others may share, and keeps it alive. Its tasks expire
 /// through the executor of [`Timer::closures`]. Clones share the same keys. Dropping the last clone
 /// cancels all keys silently: no event reports them. A panic of `expired` is contained and counted
-/// like a panic
-/// of the timer's tasks. A panic in the `Drop` of a key or task reaches the caller, as in std's
-/// collections.
+/// like a panic of the timer's tasks. A panic in the `Drop` of a key or task reaches the caller, as
+/// in std's collections.
 ///
 /// # A key whose time is up
 /// It stays until the timer's next turn takes it out. Until then:

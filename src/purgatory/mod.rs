@@ -51,7 +51,7 @@ const SHARDS: usize = 16;
 /// let timer = Timer::builder().start()?;
 /// let fetches = Purgatory::new(&timer);
 /// // Fetch is your `DelayedOperation`: a fetch of a partition, which waits for half a second.
-/// let _ = fetches.try_complete_else_watch(Fetch, Duration::from_millis(500), &["orders-0"])?;
+/// fetches.try_complete_else_watch(Fetch, Duration::from_millis(500), &["orders-0"])?;
 /// // Something was appended to the partition: what waits for it is checked again.
 /// fetches.check_and_complete("orders-0");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -558,7 +558,6 @@ where
 /// The result of
 /// [`Purgatory::try_complete_else_watch`](crate::purgatory::Purgatory::try_complete_else_watch) for
 /// an accepted operation.
-#[must_use = "tells whether the operation is completed already"]
 pub enum Watch<K: 'static, O: 'static> {
     /// The operation has ended: its condition held at a check, or a check panicked. If the
     /// condition held, `on_complete` was called; inside another operation's code, it is called once

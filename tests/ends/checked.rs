@@ -149,11 +149,9 @@ fn a_slow_drop_of_a_key_stalls_no_timer_when_its_purgatory_goes() {
     *course.purgatory.lock().unwrap() = Some(purgatory.clone());
     for (role, key) in [(Role::Checked(0), 1), (Role::Dropped, 2)] {
         let operation = Slow(role, Arc::clone(&course));
-        drop(
-            purgatory
-                .try_complete_else_watch(operation, HOUR, &[SlowKey(key)])
-                .unwrap(),
-        );
+        purgatory
+            .try_complete_else_watch(operation, HOUR, &[SlowKey(key)])
+            .unwrap();
     }
     purgatory.check_and_complete(&SlowKey(1));
     until("it is in its last check", || {

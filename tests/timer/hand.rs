@@ -58,11 +58,9 @@ fn each_deadline_is_met_when_it_comes_whatever_it_is_of() {
     let keyed = KeyedTimer::new(&timer, move |(), ()| key("key"));
     keyed.add((), 40 * S, ()).unwrap();
     let purgatory = Purgatory::new(&timer);
-    drop(
-        purgatory
-            .try_complete_else_watch(Fetch(operation), 50 * S, &[()])
-            .unwrap(),
-    );
+    purgatory
+        .try_complete_else_watch(Fetch(operation), 50 * S, &[()])
+        .unwrap();
     let series = Periodic::every(30 * S)
         .start(&timer, move |_| run("run"))
         .unwrap();
@@ -182,11 +180,9 @@ fn what_never_expires_is_no_step_and_moves_no_clock() {
     let keyed = KeyedTimer::new(&timer, |(), ()| ());
     keyed.add((), When::Never, ()).unwrap();
     let purgatory = Purgatory::new(&timer);
-    drop(
-        purgatory
-            .try_complete_else_watch(Idle, Duration::MAX, &[()])
-            .unwrap(),
-    );
+    purgatory
+        .try_complete_else_watch(Idle, Duration::MAX, &[()])
+        .unwrap();
     let mut sleep = pin!(timer.sleep(Duration::MAX));
     assert!(
         sleep

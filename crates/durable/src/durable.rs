@@ -43,6 +43,7 @@ impl<S: Store> OpenStore for S {
 
 /// Sets up a node: [`Durable`] makes a builder for each kind of store.
 #[derive(Debug)]
+#[must_use = "a builder does nothing unless it is started"]
 pub struct DurableBuilder<O> {
     pub(crate) store: O,
     pub(crate) options: Options,

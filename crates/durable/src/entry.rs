@@ -28,6 +28,7 @@ const LONGEST_PAYLOAD: usize = 1 << 20;
 /// # drop((reminder, message));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an entry does nothing unless it is scheduled"]
 pub struct Entry {
     pub(crate) key: Option<String>,
     pub(crate) tag: Option<String>,

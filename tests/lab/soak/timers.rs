@@ -364,7 +364,7 @@ pub(crate) fn made_and_dropped() -> Measured {
                 assert!(timer.add(TimerEntry::after(delay, || ())).is_ok());
                 assert!(keyed.add(key, delay, ()).is_ok());
                 let watch = purgatory.try_complete_else_watch(Idle, delay, &[key, 99]);
-                drop(watch.expect("there is no limit"));
+                watch.expect("there is no limit");
             }
             timer.advance_clock(Duration::ZERO);
             drop((nth % 2 == 0).then(|| timer.shutdown()));

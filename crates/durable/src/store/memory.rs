@@ -58,7 +58,8 @@ impl Durable<Memory> {
 }
 
 impl Memory {
-    /// Returns an empty store on this clock.
+    /// Returns an empty store on this clock. The store's time begins in June 2025: compute
+    /// [`When::At`](crate::When::At) from [`time`](Self::time).
     pub fn new(clock: impl Into<Clock>) -> Self {
         let clock = clock.into();
         let origin = clock.now();

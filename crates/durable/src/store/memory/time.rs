@@ -11,7 +11,8 @@ const TURNS: u32 = 30;
 /// Lets time pass on a manual clock, from each moment at which something is due to the next one,
 /// and has all tasks of this thread's runtime act at each of them. The nodes' timer is on that
 /// clock, is not [started](tickwheel::TimerBuilder::start), and the runtime is one of tokio's
-/// current thread: then a fleet lives through a day in a few seconds, without any thread.
+/// current thread. A fleet then lives through an hour in a few seconds without any thread, and
+/// faster with a longer [lease](crate::DurableBuilder::lease).
 ///
 /// # Panics
 /// On a runtime of several threads, where nobody knows when all tasks have had their turns.

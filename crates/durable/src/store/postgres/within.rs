@@ -85,7 +85,7 @@ impl Durable<Postgres> {
 impl Due {
     /// Acknowledges a timer inside your transaction, together with its effect: both are committed,
     /// or neither. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
-    /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    /// [`Failed`](crate::Outcome::Failed) or [`RetryAt`](crate::Outcome::RetryAt) if it failed.
     ///
     /// Until the transaction ends nobody else can run the timer to its end: so its effect happens
     /// once.

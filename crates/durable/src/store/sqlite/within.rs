@@ -71,6 +71,11 @@ impl Durable<Sqlite> {
     /// })
     /// .await?;
     /// assert!(node.get("order-7").await?.is_some());
+    /// node.transact(|transaction| {
+    ///     transaction.connection().execute("DELETE FROM orders", [])?;
+    ///     Ok::<(), Error>(())
+    /// })
+    /// .await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -245,7 +250,7 @@ impl<'a> Transaction<'a> {
 
     /// Acknowledges a timer together with its effect: both are committed, or neither. So the effect
     /// happens once. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
-    /// [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    /// [`Failed`](crate::Outcome::Failed) or [`RetryAt`](crate::Outcome::RetryAt) if it failed.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the claim is over: return it, so that nothing is done.
