@@ -11,6 +11,13 @@ use tokio_postgres::Client;
 
 const SOON: Duration = Duration::ZERO;
 
+/// Starts a node that runs no timer.
+async fn idle_node(server: &Server) -> Durable<Postgres> {
+    let timer = Timer::builder().start().unwrap();
+    let node = Durable::postgres(server.config()).max_in_flight(0);
+    node.start(&timer, async |_| Outcome::Done).await.unwrap()
+}
+
 /// Starts a node whose handlers hand over what they get, and do not end.
 async fn node(server: &Server) -> (Durable<Postgres>, Fired) {
     let timer = Timer::builder().start().unwrap();
@@ -96,9 +103,7 @@ async fn a_handler_learns_that_its_claim_was_taken() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_no_timer_asks_nothing_by_itself() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    let timer = Timer::builder().start().unwrap();
-    let node = Durable::postgres(server.config()).max_in_flight(0);
-    let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+    let node = idle_node(&server).await;
     node.schedule(Entry::keyed("a", SOON, "x")).await.unwrap();
     let client = connect(&server.config()).await.unwrap();
     let asked = "SELECT max(query_start)::text FROM pg_stat_activity
@@ -138,9 +143,7 @@ async fn a_session_ends_within_a_lease_of_a_vanished_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trigger_may_change_other_timers_of_a_batch() {
     let server = Server::start(&["fsync=off"]).unwrap();
-    let timer = Timer::builder().start().unwrap();
-    let node = Durable::postgres(server.config()).max_in_flight(0);
-    let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+    let node = idle_node(&server).await;
     let client = connect(&server.config()).await.unwrap();
     let cancels = "CREATE FUNCTION next() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
             PERFORM tickwheel.cancel('default', 'child');

@@ -15,8 +15,9 @@ pub(super) fn changed<A>(
     answer: impl Fn(&Row) -> Option<A>,
 ) -> Changed<A> {
     let mut changed = Changed {
+        now: StoreTime::MIN,
+        first: None,
         answers: (0..count).map(|_| None).collect(),
-        ..none()
     };
     for row in rows {
         let number: i64 = row.get(0);
@@ -30,15 +31,6 @@ pub(super) fn changed<A>(
         changed.first = changed.first.into_iter().chain(place(row, 1)).min();
     }
     changed
-}
-
-/// Returns the answers of no batch.
-fn none<A>() -> Changed<A> {
-    Changed {
-        now: StoreTime::MIN,
-        first: None,
-        answers: Vec::new(),
-    }
 }
 
 /// How long a statement waits for a transaction that inserts the same key: about as long as a
@@ -75,7 +67,7 @@ pub(super) async fn write(
     let sql = "SELECT * FROM tickwheel.schedule_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12, $13)";
     let rows = at.ask(sql, &params).await?;
-    let mut changed = none();
+    let mut changed = changed(&[], 0, |_| None);
     let mut answers = HashMap::with_capacity(timers.len());
     for row in &rows {
         let answer = match row.get::<_, i32>(0) {
@@ -109,7 +101,7 @@ pub(super) async fn schedule(
     timers: &[NewTimer],
     tell: bool,
 ) -> Result<Changed<Scheduled>, Error> {
-    let mut all = none();
+    let mut all = changed(&[], 0, |_| None);
     let mut parts = vec![timers];
     let mut waits = 0;
     while let Some(part) = parts.pop() {
@@ -124,14 +116,14 @@ pub(super) async fn schedule(
                 all.first = all.first.into_iter().chain(some.first).min();
                 all.answers.extend(some.answers);
             }
-            Err(error) if is_locked(&error) && part.len() == 1 => {
-                waits += 1;
-                all.answers.push(None);
-            }
-            // The batch has waited for a transaction that inserts one of the keys. The other timers
-            // need not wait for it.
             Err(error) if is_locked(&error) => {
                 waits += 1;
+                if part.len() == 1 {
+                    all.answers.push(None);
+                    continue;
+                }
+                // The batch has waited for a transaction that inserts one of the keys. The other
+                // timers need not wait for it.
                 let (one, rest) = part.split_at(part.len() / 2);
                 parts.extend([rest, one]);
             }
