@@ -1,6 +1,6 @@
 //! How `Debug` shows timers: their payloads as text.
 
-use crate::entry::{DeadTimer, Due, Listed, Pending};
+use crate::entry::{DeadTimer, Due, Listed};
 use std::fmt;
 
 /// How much of a payload is shown.
@@ -28,7 +28,6 @@ macro_rules! shown {
 }
 shown! {
     Due: id, key, tag, at, planned, attempt, late_by, token;
-    Pending: at, attempts, running;
     Listed: id, key, tag, at, attempts, running;
     DeadTimer: id, key, tag, died, attempts, reason;
 }

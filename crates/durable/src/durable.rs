@@ -3,7 +3,7 @@
 mod bulk;
 
 use crate::entry::{
-    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Pending, Scheduled, Search, Touched,
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Scheduled, Search, Touched,
     check_name,
 };
 use crate::node::acker::Acker;
@@ -300,7 +300,7 @@ impl<S: Store> Durable<S> {
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::BadName`].
-    pub async fn get(&self, key: &str) -> Result<Option<Pending>, Error> {
+    pub async fn get(&self, key: &str) -> Result<Option<Listed>, Error> {
         check_name("key", key)?;
         self.store().get(Name::of_key(key)).await
     }
@@ -362,14 +362,6 @@ impl<S: Store> Durable<S> {
 
     pub(crate) fn store(&self) -> &S {
         &self.inner.node.store
-    }
-
-    /// Counts what was done in a user's own transaction.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn count(&self, scheduled: bool, cancelled: bool) {
-        let mut counted = self.inner.node.count();
-        counted.scheduled += u64::from(scheduled);
-        counted.cancelled += u64::from(cancelled);
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {

@@ -115,12 +115,18 @@ impl Entry {
 
     /// Returns what the store is told, once the entry was checked.
     pub(crate) fn timer(self) -> Result<NewTimer, Error> {
-        self.check()?;
         let id = draw();
         let name = match &self.key {
-            Some(key) => Name::of_key(key),
+            Some(key) => {
+                check_name("key", key)?;
+                Name::of_key(key)
+            }
             None => Name::unkeyed(id),
         };
+        if let Some(tag) = &self.tag {
+            check_name("tag", tag)?;
+        }
+        check_payload(&self.payload)?;
         Ok(NewTimer {
             name,
             id,
@@ -131,16 +137,6 @@ impl Entry {
             payload: self.payload,
             keep: self.keep,
         })
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        if let Some(key) = &self.key {
-            check_name("key", key)?;
-        }
-        if let Some(tag) = &self.tag {
-            check_name("tag", tag)?;
-        }
-        check_payload(&self.payload)
     }
 }
 
@@ -198,12 +194,6 @@ pub struct Due {
     pub token: i64,
     /// The name of the row in the store, for `tickwheel.ack` in SQL.
     pub name: String,
-    /// The namespace.
-    #[cfg_attr(
-        not(any(feature = "postgres", feature = "sqlite")),
-        expect(dead_code, reason = "memory has no transactions")
-    )]
-    pub(crate) space: Arc<str>,
     /// The node, if it still exists.
     pub(crate) owner: Weak<dyn Any + Send + Sync>,
     /// Until when the claim lasts.
@@ -280,21 +270,6 @@ pub enum Touched {
     Running,
     /// The key has no timer.
     Unknown,
-}
-
-/// A pending timer of a key.
-#[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pending {
-    /// When the timer is due.
-    pub at: StoreTime,
-    /// The payload.
-    pub payload: Vec<u8>,
-    /// How many attempts were begun: see [`Due::attempt`].
-    pub attempts: u32,
-    /// Whether a handler has the key: then the other fields are those of a later timer of the key
-    /// if one waits for the end of the run.
-    pub running: bool,
 }
 
 /// Selects timers or dead timers: all of them, unless a method leaves some out.
@@ -406,7 +381,7 @@ impl From<&DeadTimer> for Place {
     }
 }
 
-/// A timer in a list.
+/// A timer that waits, or that a handler has.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {

@@ -73,8 +73,7 @@ pub mod guide {
 
 pub use crate::durable::{Durable, DurableBuilder, OpenStore};
 pub use crate::entry::{
-    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Paused, Pending, Scheduled, Search,
-    Touched,
+    Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Paused, Scheduled, Search, Touched,
 };
 pub use crate::node::stats::Stats;
 pub use crate::series::{Missed, Series};

@@ -107,7 +107,7 @@ impl<S: Store> Durable<S> {
         self.check(tag)?;
         let tag = tag.map(str::to_owned);
         self.store().pause(tag.clone(), until).await?;
-        self.all_steps(Bulk::Release(tag)).await
+        self.steps(Bulk::Release(tag)).await
     }
 
     fn check(&self, tag: Option<&str>) -> Result<(), Error> {
@@ -117,13 +117,9 @@ impl<S: Store> Durable<S> {
         self.check_open()
     }
 
-    async fn steps(&self, bulk: Bulk) -> Result<u64, Error> {
-        self.check(bulk.tag())?;
-        self.all_steps(bulk).await
-    }
-
     /// Makes a change step by step, and starts over while rows are locked.
-    async fn all_steps(&self, mut bulk: Bulk) -> Result<u64, Error> {
+    async fn steps(&self, mut bulk: Bulk) -> Result<u64, Error> {
+        self.check(bulk.tag())?;
         let node = &self.inner.node;
         let mut pauses = retry_pauses();
         let mut all = 0;

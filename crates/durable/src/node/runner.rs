@@ -26,7 +26,6 @@ pub(crate) struct Runner<S> {
     node: Arc<Node<S>>,
     /// The user's node: it ends with its last clone.
     owner: Weak<dyn Any + Send + Sync>,
-    space: Arc<str>,
     handler: Handler,
     /// The names whose handlers run. If this node's claim of a name runs out and the node claims
     /// the timer again, the later claim waits here for the end of the handler. Locked for a lookup.
@@ -48,7 +47,6 @@ impl<S: Store> Runner<S> {
         handler: Handler,
     ) -> Self {
         Runner {
-            space: node.store.space().into(),
             node,
             owner,
             handler,
@@ -182,7 +180,6 @@ impl<S: Store> Runner<S> {
             late_by: work.late_by,
             token: row.token,
             name: row.name.0.clone(),
-            space: Arc::clone(&self.space),
             owner: self.owner.clone(),
             lease: Arc::clone(&work.lease),
         }

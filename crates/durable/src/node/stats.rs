@@ -6,10 +6,9 @@ use tickwheel::Lateness;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Timers that this node scheduled, also in your own transactions, committed or not. No node
-    /// counts timers that the SQL functions schedule.
+    /// Timers that this node scheduled, without those of your own transactions.
     pub scheduled: u64,
-    /// Timers that this node cancelled, also in your own transactions.
+    /// Timers that this node cancelled, without those of your own transactions.
     pub cancelled: u64,
     /// Timers that this node claimed. Each attempt counts.
     pub claimed: u64,

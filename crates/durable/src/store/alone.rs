@@ -1,8 +1,6 @@
 //! Stores that have all rows to themselves: their operations are those of [`Rows`].
 
-use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
-};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched};
 use crate::store::rows::Rows;
 use crate::store::{
     Ack, Answer, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step,
@@ -14,9 +12,6 @@ use std::time::Duration;
 
 pub(super) trait Alone: Send + Sync + 'static {
     type Rows<'a>: Rows;
-
-    /// Returns the namespace.
-    fn space(&self) -> &str;
 
     /// Changes rows in one atomic step. `change` gets the time of the store's clock.
     fn with<A: Send + 'static>(
@@ -32,10 +27,6 @@ pub(super) trait Alone: Send + Sync + 'static {
 }
 
 impl<S: Alone> Operations for S {
-    fn space(&self) -> &str {
-        Alone::space(self)
-    }
-
     async fn schedule(
         &self,
         timers: Vec<NewTimer>,
@@ -85,7 +76,7 @@ impl<S: Alone> Operations for S {
         Alone::told(self).await
     }
 
-    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
+    async fn get(&self, name: Name) -> Result<Option<Listed>, Error> {
         self.with(move |rows, _| rows.get(&name)).await
     }
 

@@ -8,7 +8,7 @@ use crate::durable::{Durable, DurableBuilder};
 use crate::entry::{Error, Paused};
 use crate::store::alone::Alone;
 use crate::store::rows::{Rows, Scan, Visit};
-use crate::store::states::{Lapsed, Row};
+use crate::store::states::{Row, State};
 use crate::store::{Name, Place};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::when::StoreTime;
@@ -35,13 +35,13 @@ pub struct Memory {
 struct Shared {
     clock: Clock,
     origin: Instant,
-    state: Mutex<State>,
+    state: Mutex<Table>,
     /// The last row that nodes were told of.
     told: watch::Sender<Option<Place>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct Table {
     rows: BTreeMap<Name, Row>,
     pauses: BTreeMap<Option<String>, StoreTime>,
     /// The greatest token of any claim. A test's clock may stand still while a key's row is
@@ -90,23 +90,12 @@ impl Memory {
         self.len() == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.shared.state)
     }
 }
 
-impl State {
-    /// Returns the timers whose claims have run out, in the order of takeovers, then of names.
-    fn all_lapsed(&self, now: StoreTime) -> Vec<(Lapsed, &Name)> {
-        let rows = self.rows.iter();
-        let lapsed = rows.filter_map(|(name, row)| Some((row.lapsed(now)?, name)));
-        let mut lapsed: Vec<_> = lapsed.collect();
-        lapsed.sort();
-        lapsed
-    }
-}
-
-impl Rows for State {
+impl Rows for Table {
     fn load(&self, name: &Name) -> Result<Option<Row>, Error> {
         Ok(self.rows.get(name).cloned())
     }
@@ -116,11 +105,11 @@ impl Rows for State {
     }
 
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
-        if let Some(Row::Claimed { token, .. }) = &row {
-            self.greatest = self.greatest.max(*token);
-        }
         match row {
-            Some(row) => self.rows.insert(name.clone(), row),
+            Some(row) => {
+                self.greatest = self.greatest.max(row.token);
+                self.rows.insert(name.clone(), row)
+            }
             None => self.rows.remove(name),
         };
         Ok(())
@@ -128,25 +117,22 @@ impl Rows for State {
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
         // The rows of the scan, with their places if the scan goes by places.
-        let wanted = |name: &Name, row: &Row| match (scan, row) {
-            (Scan::Free(from), Row::Free { timer, .. }) => {
-                Some(timer.place()).filter(|place| *place >= from)
+        let wanted = |name: &Name, row: &Row| match (scan, &row.state) {
+            (Scan::Free(from), State::Free) => {
+                Some(row.timer.place()).filter(|place| *place >= from)
             }
-            (Scan::Dead(from), Row::Dead { timer, died, .. }) => {
+            (Scan::Dead(from), State::Dead { died, .. }) => {
                 let place = Place {
                     due: *died,
-                    id: timer.id,
+                    id: row.timer.id,
                 };
                 Some(place).filter(|place| *place >= from)
             }
-            (Scan::Claimed, Row::Claimed { .. }) => Some(Place::default()),
+            (Scan::Claimed, State::Claimed { .. }) => Some(Place::default()),
             (Scan::Free(_) | Scan::Dead(_) | Scan::Claimed, _) => None,
-            (Scan::Tagged(tag, after), row) => {
-                let has_tag = row.waiting()?.tag.as_deref() == Some(tag);
-                (has_tag && name.0.as_str() > after).then_some(Place::default())
-            }
-            (Scan::Held(after) | Scan::Named(after), _) => {
-                (name.0.as_str() > after).then_some(Place::default())
+            (Scan::Of(bulk, after), _) => {
+                let is_next = name.0.as_str() > after && bulk.is_for(row);
+                is_next.then_some(Place::default())
             }
         };
         let rows = self.rows.iter();
@@ -161,20 +147,17 @@ impl Rows for State {
         Ok(())
     }
 
-    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
-        let fewest = self
-            .all_lapsed(now)
-            .first()
-            .map(|(lapsed, _)| lapsed.crashes);
-        Ok(fewest.filter(|crashes| *crashes <= most))
-    }
-
-    fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
-        let lapsed = self.all_lapsed(now).into_iter();
-        let lapsed = lapsed
-            .filter(|(lapsed, _)| lapsed.crashes == crashes)
-            .take(limit);
-        Ok(lapsed.map(|(_, name)| name.clone()).collect())
+    fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error> {
+        let rows = self.rows.iter();
+        let lapsed = rows.filter_map(|(name, row)| Some((row.lapsed(now)?, name)));
+        let mut lapsed: Vec<_> = lapsed
+            .filter(|((crashes, _), _)| *crashes <= most)
+            .collect();
+        lapsed.sort();
+        let first = lapsed.into_iter().take(limit as usize);
+        Ok(first
+            .map(|((crashes, _), name)| (crashes, name.clone()))
+            .collect())
     }
 
     fn pause(
@@ -208,15 +191,11 @@ impl Rows for State {
 }
 
 impl Alone for Memory {
-    type Rows<'a> = State;
-
-    fn space(&self) -> &str {
-        "memory"
-    }
+    type Rows<'a> = Table;
 
     async fn with<A: Send + 'static>(
         &self,
-        change: impl FnOnce(&mut State, StoreTime) -> Result<A, Error> + Send + 'static,
+        change: impl FnOnce(&mut Table, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
         let mut state = self.lock();
         // Read under the lock. Otherwise a claim could look up to a later time in between, and this
@@ -264,7 +243,7 @@ mod tests {
         }
 
         async fn clear(&self) {
-            *self.store.lock() = State::default();
+            *self.store.lock() = Table::default();
         }
 
         async fn state(&self, name: &Name) -> &'static str {

@@ -12,9 +12,7 @@ mod rows;
 pub mod sqlite;
 mod states;
 
-use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
-};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched};
 use crate::when::{Moment, StoreTime};
 use std::future::Future;
 use std::time::Duration;
@@ -59,6 +57,11 @@ impl Place {
     pub fn before(due: StoreTime) -> Self {
         Place { due, id: i64::MIN }
     }
+}
+
+/// Returns the earlier of two places, if there is one.
+pub(crate) fn earlier(one: Option<Place>, other: Option<Place>) -> Option<Place> {
+    one.into_iter().chain(other).min()
 }
 
 /// A timer to be written.
@@ -263,9 +266,6 @@ impl<A, F: Future<Output = Result<A, Error>> + Send> Answer<A> for F {}
 /// the operation may have been done. The store's clock decides what is due, and which claims have
 /// run out.
 pub(crate) trait Operations: Send + Sync + 'static {
-    /// Returns the namespace.
-    fn space(&self) -> &str;
-
     /// Writes timers in place of timers with the same names. With `tell`, wakes other nodes for
     /// timers that are due soon.
     fn schedule(&self, timers: Vec<NewTimer>, tell: bool) -> impl Answer<Changed<Scheduled>>;
@@ -301,7 +301,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn told(&self) -> impl Future<Output = Option<Place>> + Send;
 
     /// Returns the timer of a name.
-    fn get(&self, name: Name) -> impl Answer<Option<Pending>>;
+    fn get(&self, name: Name) -> impl Answer<Option<Listed>>;
 
     /// Lists timers in the order of their places.
     fn list(&self, search: Search) -> impl Answer<Vec<Listed>>;

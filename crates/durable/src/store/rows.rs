@@ -2,12 +2,10 @@
 //! loads each row by its name, changes it by the functions of [`states`](crate::store::states), and
 //! writes it back.
 
-use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
-};
-use crate::store::states::{Row, TakenOver};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched};
+use crate::store::states::{Row, State};
 use crate::store::{
-    Ack, Bulk, Changed, Claims, Ending, Look, Name, NewTimer, Place, Renewal, Step, Want,
+    Ack, Bulk, Changed, Claims, Ending, Look, Name, NewTimer, Place, Renewal, Step, Want, earlier,
 };
 use crate::when::{Moment, StoreTime};
 use std::time::Duration;
@@ -21,23 +19,8 @@ pub(super) enum Scan<'a> {
     Claimed,
     /// Dead timers from a place on, in the order of their deaths.
     Dead(Place),
-    /// Rows whose waiting timers have a tag, after a name, in the order of names. May have others.
-    Tagged(&'a str, &'a str),
-    /// Rows that a pause has put off, after a name, in the order of names. May have others.
-    Held(&'a str),
-    /// Dead timers, after a name, in the order of names. May have others.
-    Named(&'a str),
-}
-
-impl<'a> Scan<'a> {
-    /// Returns a scan that visits all rows of a change, in the order of names.
-    fn of(bulk: &'a Bulk, after: &'a str) -> Self {
-        match bulk {
-            Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Scan::Tagged(tag, after),
-            Bulk::Release(_) => Scan::Held(after),
-            Bulk::Requeue(..) | Bulk::RequeueOne(_) | Bulk::Delete(..) => Scan::Named(after),
-        }
-    }
+    /// The rows of a change after a name, in the order of names. May have others.
+    Of(&'a Bulk, &'a str),
 }
 
 /// How many rows a claim reads at most. It reads so many only if pauses hold most of them.
@@ -85,13 +68,9 @@ pub(super) trait Rows: Sized {
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error>;
 
-    /// Returns the smallest number of crashes, up to `most`, of the timers whose claims have run
-    /// out.
-    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error>;
-
-    /// Returns up to `limit` timers with so many crashes whose claims have run out, in the order of
-    /// tokens.
-    fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error>;
+    /// Returns up to `limit` timers whose claims have run out and that were in at most so many
+    /// crashes, with their crashes, in the order of crashes and then of tokens.
+    fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error>;
 
     /// Returns until when a timer with this tag is paused.
     fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error>;
@@ -207,9 +186,7 @@ pub(super) trait Rows: Sized {
         let mut last_tag = None;
         let mut paused = rows.paused_until(None, now)?;
         rows.scan(Scan::Free(want.from), &mut |name, row| {
-            let Row::Free { timer, .. } = row else {
-                return Ok(true);
-            };
+            let timer = &row.timer;
             if timer.due > now {
                 return Ok(false);
             }
@@ -235,14 +212,9 @@ pub(super) trait Rows: Sized {
                 }
                 None if free < want.limit => {
                     free += 1;
-                    let Some((row, claimed)) = row.clone().claim(name, now, want.lease) else {
-                        claims.expired += 1;
-                        changed.push((name.clone(), None));
-                        return Ok(true);
-                    };
-                    bytes += length;
-                    claims.rows.push(claimed);
-                    changed.push((name.clone(), Some(row)));
+                    bytes += if takes_bytes { length } else { 0 };
+                    let row = row.clone().claim(name, want.lease, &mut claims);
+                    changed.push((name.clone(), row));
                 }
                 _ => {} // Passed over.
             }
@@ -271,37 +243,25 @@ pub(super) trait Rows: Sized {
             now,
             ..Claims::default()
         };
-        let Some(crashes) = self.fewest(most, now)? else {
-            return Ok(claims);
-        };
+        // One too many, to know whether there are more.
+        let mut lapsed = self.lapsed(most, limit + 1, now)?;
+        let crashes = lapsed.first().map_or(0, |(crashes, _)| *crashes);
+        lapsed.retain(|(other, _)| *other == crashes);
         let limit = match crashes {
             0 => limit,
             1 => limit.div_ceil(10),
             _ => limit.div_ceil(100),
         };
-        // One too many, to know whether there are more.
-        let mut lapsed = self.lapsed(crashes, limit as usize + 1, now)?;
         claims.more = lapsed.len() > limit as usize;
         lapsed.truncate(limit as usize);
-        for name in lapsed {
+        for (_, name) in lapsed {
             let Some(row) = self.load(&name)? else {
                 continue;
             };
-            let row = match row.take_over(&name, now, lease) {
-                TakenOver::Runs(row, claimed) => {
-                    claims.rows.push(claimed);
-                    Some(row)
-                }
-                TakenOver::Free(row) => {
-                    claims.next = earlier(claims.next, row.place());
-                    Some(row)
-                }
-                TakenOver::Expired => {
-                    claims.expired += 1;
-                    None
-                }
-                TakenOver::Ended => None,
-            };
+            let row = row.take_over(&name, lease, &mut claims);
+            // A timer that has waited for the end of the run can be claimed.
+            let freed = row.as_ref().and_then(Row::place);
+            claims.next = earlier(claims.next, freed);
             self.put(&name, row)?;
         }
         Ok(claims)
@@ -312,7 +272,7 @@ pub(super) trait Rows: Sized {
             now,
             first: None,
             held: false,
-            lapsed: self.fewest(u32::MAX, now)?.is_some(),
+            lapsed: !self.lapsed(u32::MAX, 1, now)?.is_empty(),
         };
         self.scan(Scan::Free(Place::before(StoreTime::MIN)), &mut |_, row| {
             look.first = row.place();
@@ -360,15 +320,8 @@ pub(super) trait Rows: Sized {
         })
     }
 
-    fn get(&self, name: &Name) -> Result<Option<Pending>, Error> {
-        let row = self.load(name)?;
-        let listed = row.and_then(|row| row.listed(name));
-        Ok(listed.map(|listed| Pending {
-            at: listed.at,
-            payload: listed.payload,
-            attempts: listed.attempts,
-            running: listed.running,
-        }))
+    fn get(&self, name: &Name) -> Result<Option<Listed>, Error> {
+        Ok(self.load(name)?.and_then(|row| row.listed(name)))
     }
 
     fn list(&self, search: &Search) -> Result<Vec<Listed>, Error> {
@@ -425,17 +378,15 @@ pub(super) trait Rows: Sized {
 
     /// Makes a dead timer due, unless its key has a timer again.
     fn requeue(&mut self, dead: &Name, now: StoreTime) -> Result<Option<Place>, Error> {
-        let Some(row) = self.load(dead)? else {
+        let Some(mut row) = self.load(dead)? else {
             return Ok(None);
         };
-        let Row::Dead { former, .. } = &row else {
+        let State::Dead { former, .. } = row.requeue(now) else {
             return Ok(None);
         };
-        let former = former.clone();
         if self.load(&former)?.is_some() {
             return Ok(None);
         }
-        let row = row.requeue(now);
         let place = row.place();
         self.put(dead, None)?;
         self.put(&former, Some(row))?;
@@ -456,7 +407,7 @@ pub(super) trait Rows: Sized {
         if let Bulk::RequeueOne(id) = bulk {
             names.push(Name::of_dead(*id));
         } else {
-            self.scan(Scan::of(bulk, after), &mut |name, row| {
+            self.scan(Scan::Of(bulk, after), &mut |name, row| {
                 if bulk.is_for(row) {
                     names.push(name.clone());
                 }
@@ -506,9 +457,4 @@ pub(super) trait Rows: Sized {
         self.put(name, stays.then_some(row))?;
         Ok(Some(place))
     }
-}
-
-/// Returns the earlier of two places, if there is one.
-pub(super) fn earlier(one: Option<Place>, other: Option<Place>) -> Option<Place> {
-    one.into_iter().chain(other).min()
 }

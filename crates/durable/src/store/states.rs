@@ -3,7 +3,7 @@
 // them, and tests compare PostgreSQL with them.
 
 use crate::entry::{Cancelled, DeadTimer, Listed, Scheduled, Touched};
-use crate::store::{ALONE, Bulk, Claimed, Ending, Name, NewTimer, Place};
+use crate::store::{ALONE, Bulk, Claimed, Claims, Ending, Name, NewTimer, Place};
 use crate::when::{Moment, StoreTime};
 use std::time::Duration;
 
@@ -38,22 +38,24 @@ pub(super) enum Then {
     Nothing,
 }
 
-/// A row. `last` is the token of its last claim.
+/// A row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Row {
-    Free {
-        last: i64,
-        timer: Timer,
-    },
+pub(super) struct Row {
+    /// The token of the claim, or of the last one.
+    pub(super) token: i64,
+    pub(super) timer: Timer,
+    pub(super) state: State,
+}
+
+/// Who has the row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
     Claimed {
-        token: i64,
         until: StoreTime,
-        timer: Timer,
         then: Then,
     },
     Dead {
-        last: i64,
-        timer: Timer,
         died: StoreTime,
         reason: String,
         former: Name,
@@ -119,21 +121,25 @@ impl Timer {
 impl Row {
     /// Returns the row of a timer whose name had no row. Its tokens will be greater than `last`.
     pub(super) fn new(new: &NewTimer, last: i64, now: StoreTime) -> Self {
-        let timer = Timer::new(new, None, now);
-        Row::Free { last, timer }
+        Row {
+            token: last,
+            timer: Timer::new(new, None, now),
+            state: State::Free,
+        }
     }
 
     /// Writes a timer over the row.
     pub(super) fn schedule(&mut self, new: &NewTimer, now: StoreTime) -> Scheduled {
-        match self {
-            Row::Free { timer, .. } => {
+        let timer = &mut self.timer;
+        match &mut self.state {
+            State::Free => {
                 // A marked timer ends with its run, and an expired one ends unrun: neither is kept.
                 if new.keep && !timer.marked && !timer.has_expired(now) {
                     return Scheduled::Kept;
                 }
                 *timer = Timer::new(new, timer.waits_until, now);
             }
-            Row::Claimed { timer, then, .. } => {
+            State::Claimed { then, .. } => {
                 let (stays, waits) = match then {
                     Then::Outcome => (!timer.marked, None),
                     Then::Next(next) => (!next.has_expired(now), next.waits_until),
@@ -144,39 +150,38 @@ impl Row {
                 }
                 *then = Then::Next(Timer::new(new, waits, now));
             }
-            Row::Dead { .. } => {} // Never: a dead timer has a name of its own.
+            State::Dead { .. } => {} // Never: a dead timer has a name of its own.
         }
         Scheduled::Replaced
     }
 
     /// Cancels the timer that no handler has. Returns the answer, and whether the row is deleted.
     pub(super) fn cancel(&mut self) -> (Cancelled, bool) {
-        match self {
-            Row::Free { timer, .. } if !timer.marked => {
+        let timer = &mut self.timer;
+        match &mut self.state {
+            State::Free if !timer.marked => {
                 let payload = std::mem::take(&mut timer.payload);
-                (Cancelled::Cancelled(payload), true)
+                return (Cancelled::Cancelled(payload), true);
             }
-            Row::Claimed { timer, then, .. } => match then {
-                Then::Outcome => {
-                    timer.marked = true;
-                    (Cancelled::Running, false)
-                }
+            State::Claimed { then, .. } => match then {
+                Then::Outcome => timer.marked = true,
                 Then::Next(next) => {
                     let payload = std::mem::take(&mut next.payload);
                     *then = Then::Nothing;
-                    (Cancelled::Cancelled(payload), false)
+                    return (Cancelled::Cancelled(payload), false);
                 }
-                Then::Nothing => (Cancelled::Running, false),
+                Then::Nothing => {}
             },
-            Row::Free { .. } | Row::Dead { .. } => (Cancelled::Running, false),
+            State::Free | State::Dead { .. } => {}
         }
+        (Cancelled::Running, false)
     }
 
     /// Moves the timer that no handler has.
     pub(super) fn touch(&mut self, moment: &Moment, now: StoreTime) -> Touched {
-        match self {
-            Row::Free { timer, .. } if !timer.marked => timer.move_to(moment, now),
-            Row::Claimed {
+        match &mut self.state {
+            State::Free if !self.timer.marked => self.timer.move_to(moment, now),
+            State::Claimed {
                 then: Then::Next(next),
                 ..
             } => next.move_to(moment, now),
@@ -188,9 +193,9 @@ impl Row {
     /// Returns the timer that can be cancelled or moved: no handler has it, or had it when its node
     /// died.
     pub(super) fn waiting(&self) -> Option<&Timer> {
-        match self {
-            Row::Free { timer, .. } if !timer.marked => Some(timer),
-            Row::Claimed {
+        match &self.state {
+            State::Free if !self.timer.marked => Some(&self.timer),
+            State::Claimed {
                 then: Then::Next(next),
                 ..
             } => Some(next),
@@ -200,86 +205,96 @@ impl Row {
 
     /// Returns the row's place if the row can be claimed, now or later.
     pub(super) fn place(&self) -> Option<Place> {
-        match self {
-            Row::Free { timer, .. } => Some(timer.place()),
-            _ => None,
-        }
+        matches!(self.state, State::Free).then(|| self.timer.place())
     }
 
     /// Puts a timer off to the end of a pause.
     pub(super) fn hold(&mut self, until: StoreTime) {
-        if let Row::Free { timer, .. } = self {
-            // If an earlier pause has put the timer off, the time before that pause counts.
-            timer.held_from.get_or_insert(timer.due);
-            timer.due = until;
-        }
+        // If an earlier pause has put the timer off, the time before that pause counts.
+        self.timer.held_from.get_or_insert(self.timer.due);
+        self.timer.due = until;
     }
 
-    /// Claims a free row that is due. `None`: the timer has expired, and the row is deleted.
+    /// Claims a free row that is due. `None`: the row is deleted.
     pub(super) fn claim(
-        self,
+        mut self,
         name: &Name,
-        now: StoreTime,
         lease: Duration,
-    ) -> Option<(Row, Claimed)> {
-        let Row::Free { last, mut timer } = self else {
-            return None;
-        };
-        if timer.has_expired(now) {
-            return None;
-        }
-        timer.attempts += 1;
-        Some(claimed(name, last, timer, now, lease))
+        claims: &mut Claims,
+    ) -> Option<Row> {
+        self.timer.attempts += 1;
+        self.begin(name, lease, claims)
     }
 
-    /// Returns the row's place in the order of takeovers, if its claim has run out.
-    pub(super) fn lapsed(&self, now: StoreTime) -> Option<Lapsed> {
-        match self {
-            Row::Claimed {
-                token,
-                until,
-                timer,
-                ..
-            } if *until <= now => Some(Lapsed {
-                crashes: timer.crashes,
-                token: *token,
-            }),
+    /// Returns the row's place in the order of takeovers, if its claim has run out: its crashes and
+    /// its token.
+    pub(super) fn lapsed(&self, now: StoreTime) -> Option<(u32, i64)> {
+        match self.state {
+            State::Claimed { until, .. } if until <= now => Some((self.timer.crashes, self.token)),
             _ => None,
         }
     }
 
-    /// Takes over a claim that has run out.
-    pub(super) fn take_over(self, name: &Name, now: StoreTime, lease: Duration) -> TakenOver {
-        let Row::Claimed {
-            token,
-            mut timer,
-            then,
-            ..
-        } = self
-        else {
-            return TakenOver::Free(self);
+    /// Takes over a claim that has run out. `None`: the row is deleted.
+    pub(super) fn take_over(
+        mut self,
+        name: &Name,
+        lease: Duration,
+        claims: &mut Claims,
+    ) -> Option<Row> {
+        let State::Claimed { then, .. } = self.state else {
+            return Some(self);
         };
+        self.state = State::Free;
         match then {
-            Then::Next(next) => return TakenOver::Free(Row::follow(token, next, now)),
-            Then::Nothing => return TakenOver::Ended,
+            Then::Next(next) => return Some(self.follow(next, claims.now)),
+            Then::Nothing => return None,
             Then::Outcome => {}
         }
-        if timer.has_expired(now) {
-            return TakenOver::Expired;
-        }
         // Another timer may have caused the first crashes: the attempt begins again.
-        if timer.crashes >= ALONE {
-            timer.attempts += 1;
+        if self.timer.crashes >= ALONE {
+            self.timer.attempts += 1;
         }
-        timer.crashes += 1;
-        let (row, claimed) = claimed(name, token, timer, now, lease);
-        TakenOver::Runs(row, claimed)
+        self.timer.crashes += 1;
+        self.begin(name, lease, claims)
+    }
+
+    /// Claims the timer. The token is greater than the last one. `None`: the timer has expired, and
+    /// the row is deleted.
+    fn begin(mut self, name: &Name, lease: Duration, claims: &mut Claims) -> Option<Row> {
+        let now = claims.now;
+        let timer = &mut self.timer;
+        if timer.has_expired(now) {
+            claims.expired += 1;
+            return None;
+        }
+        // By the clock alone it would not be: the clock may stand still between two claims, or go
+        // back.
+        self.token = now.as_micros().max(self.token + 1);
+        timer.held_from = None;
+        timer.waits_until = None;
+        claims.rows.push(Claimed {
+            name: name.clone(),
+            token: self.token,
+            id: timer.id,
+            due: timer.due,
+            planned: timer.planned,
+            attempts: timer.attempts,
+            crashes: timer.crashes,
+            tag: timer.tag.clone(),
+            payload: timer.payload.clone(),
+        });
+        self.state = State::Claimed {
+            until: now.plus(lease),
+            then: Then::Outcome,
+        };
+        Some(self)
     }
 
     /// Lets the claim of this token last until `to`. Returns whether the row has that claim.
     pub(super) fn renew(&mut self, claim: i64, to: StoreTime) -> bool {
-        match self {
-            Row::Claimed { token, until, .. } if *token == claim => {
+        match &mut self.state {
+            State::Claimed { until, .. } if self.token == claim => {
                 *until = to;
                 true
             }
@@ -289,25 +304,21 @@ impl Row {
 
     /// Returns whether the row has the claim of this token.
     pub(super) fn is_claimed_by(&self, claim: i64) -> bool {
-        matches!(self, Row::Claimed { token, .. } if *token == claim)
+        self.token == claim && matches!(self.state, State::Claimed { .. })
     }
 
     /// Ends the claim. Returns the row that is left, if any, and its name.
-    pub(super) fn end(self, name: Name, ending: Ending, now: StoreTime) -> Option<(Name, Row)> {
-        let Row::Claimed {
-            token: last,
-            mut timer,
-            then,
-            ..
-        } = self
-        else {
+    pub(super) fn end(mut self, name: Name, ending: Ending, now: StoreTime) -> Option<(Name, Row)> {
+        let State::Claimed { then, .. } = self.state else {
             return Some((name, self));
         };
+        self.state = State::Free;
         match then {
-            Then::Next(next) => return Some((name, Row::follow(last, next, now))),
+            Then::Next(next) => return Some((name, self.follow(next, now))),
             Then::Nothing => return None,
             Then::Outcome => {}
         }
+        let timer = &mut self.timer;
         // A cancel has promised a run: a timer whose run never began, or whose outcome was refused,
         // runs once more.
         let is_back = matches!(ending, Ending::GiveBack | Ending::PutBack(_));
@@ -328,8 +339,7 @@ impl Row {
                 timer.crashes = 0;
             }
             Ending::GiveBack => {
-                let due = timer.due;
-                timer.put_off(due, now);
+                timer.put_off(timer.due, now);
                 // There was no run, which could have crashed: the crashes stay.
                 timer.attempts -= 1;
             }
@@ -339,81 +349,50 @@ impl Row {
             }
             Ending::Dead(reason) => {
                 let dead = Name::of_dead(timer.id);
-                let row = Row::Dead {
-                    last,
-                    timer,
+                self.state = State::Dead {
                     died: now,
                     reason,
                     former: name,
                 };
-                return Some((dead, row));
+                return Some((dead, self));
             }
         }
-        Some((name, Row::Free { last, timer }))
+        Some((name, self))
     }
 
     /// Moves a timer that a pause has put off back to its time.
     pub(super) fn release(&mut self, now: StoreTime) {
-        if let Row::Free { timer, .. } = self {
-            let due = timer.held_from.unwrap_or(timer.due);
-            timer.put_off(due, now);
-        }
+        let due = self.timer.held_from.unwrap_or(self.timer.due);
+        self.timer.put_off(due, now);
     }
 
-    /// Makes a dead timer due.
-    pub(super) fn requeue(self, now: StoreTime) -> Row {
-        let Row::Dead {
-            last, mut timer, ..
-        } = self
-        else {
-            return self;
-        };
-        timer.due = now;
+    /// Makes a dead timer due. Returns the state before.
+    pub(super) fn requeue(&mut self, now: StoreTime) -> State {
+        self.timer.due = now;
         // By its former planned time the timer may have expired long ago.
-        timer.planned = now;
-        timer.attempts = 0;
-        timer.crashes = 0;
-        Row::Free { last, timer }
+        self.timer.planned = now;
+        self.timer.attempts = 0;
+        self.timer.crashes = 0;
+        std::mem::replace(&mut self.state, State::Free)
     }
 
-    /// Returns the row of a timer that has waited for the end of a run.
-    fn follow(last: i64, mut next: Timer, now: StoreTime) -> Row {
+    /// Gives the row to a timer that has waited for the end of a run.
+    fn follow(mut self, next: Timer, now: StoreTime) -> Row {
+        self.timer = next;
         // The due time may have passed during the run.
-        let due = next.due;
-        next.put_off(due, now);
-        Row::Free { last, timer: next }
+        self.timer.put_off(self.timer.due, now);
+        self
     }
-}
-
-/// The order of takeovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Lapsed {
-    pub(super) crashes: u32,
-    token: i64,
-}
-
-/// The result of a takeover.
-pub(super) enum TakenOver {
-    /// The timer runs again.
-    Runs(Row, Claimed),
-    /// The timer that has waited for the end of the run can be claimed.
-    Free(Row),
-    /// The row is deleted: the timer has expired.
-    Expired,
-    /// The row is deleted.
-    Ended,
 }
 
 impl Bulk {
     /// Returns whether the change is for this row.
     pub(super) fn is_for(&self, row: &Row) -> bool {
-        let timer = match (self, row) {
-            (Bulk::Cancel(_) | Bulk::Touch(..), row) => row.waiting(),
-            (Bulk::Release(_), Row::Free { timer, .. }) => {
-                Some(timer).filter(|timer| timer.held_from.is_some())
-            }
-            (Bulk::Requeue(_, latest) | Bulk::Delete(_, latest), Row::Dead { timer, died, .. }) => {
-                Some(timer).filter(|_| died <= latest)
+        let timer = match (self, &row.state) {
+            (Bulk::Cancel(_) | Bulk::Touch(..), _) => row.waiting(),
+            (Bulk::Release(_), State::Free) => row.timer.held_from.map(|_| &row.timer),
+            (Bulk::Requeue(_, latest) | Bulk::Delete(_, latest), State::Dead { died, .. }) => {
+                (died <= latest).then_some(&row.timer)
             }
             _ => None,
         };
@@ -426,16 +405,16 @@ impl Row {
     /// Returns the row's state, as the table of states calls it.
     #[cfg(test)]
     pub(super) fn state(&self) -> &'static str {
-        match self {
-            Row::Free { timer, .. } if timer.marked => "free, marked",
-            Row::Free { .. } => "free",
-            Row::Claimed { timer, then, .. } => match then {
-                Then::Outcome if timer.marked => "claimed, marked",
+        match &self.state {
+            State::Free if self.timer.marked => "free, marked",
+            State::Free => "free",
+            State::Claimed { then, .. } => match then {
+                Then::Outcome if self.timer.marked => "claimed, marked",
                 Then::Outcome => "claimed",
                 Then::Next(_) => "claimed, next",
                 Then::Nothing => "claimed, replaced",
             },
-            Row::Dead { .. } => "dead",
+            State::Dead { .. } => "dead",
         }
     }
 
@@ -450,34 +429,33 @@ impl Row {
             attempts: timer.attempts,
             running,
         };
-        match self {
-            Row::Free { timer, .. } => Some(listed(timer, false)),
-            Row::Claimed { timer, then, .. } => Some(match then {
-                Then::Outcome => listed(timer, true),
+        match &self.state {
+            State::Free => Some(listed(&self.timer, false)),
+            State::Claimed { then, .. } => Some(match then {
+                Then::Outcome => listed(&self.timer, true),
                 Then::Next(next) => listed(next, true),
                 // The tag and the payload would be those of the cancelled timer.
                 Then::Nothing => Listed {
                     tag: None,
                     payload: Vec::new(),
-                    ..listed(timer, true)
+                    ..listed(&self.timer, true)
                 },
             }),
-            Row::Dead { .. } => None,
+            State::Dead { .. } => None,
         }
     }
 
     /// Returns the entry of a dead timer in lists.
     pub(super) fn dead(&self) -> Option<DeadTimer> {
-        let Row::Dead {
-            timer,
+        let State::Dead {
             died,
             reason,
             former,
-            ..
-        } = self
+        } = &self.state
         else {
             return None;
         };
+        let timer = &self.timer;
         Some(DeadTimer {
             id: timer.id,
             key: former.key().map(str::to_owned),
@@ -488,36 +466,4 @@ impl Row {
             died: *died,
         })
     }
-}
-
-/// Claims a timer. The token is greater than the last one.
-fn claimed(
-    name: &Name,
-    last: i64,
-    mut timer: Timer,
-    now: StoreTime,
-    lease: Duration,
-) -> (Row, Claimed) {
-    // By the clock alone it would not be: the clock may stand still between two claims, or go back.
-    let token = now.as_micros().max(last + 1);
-    timer.held_from = None;
-    timer.waits_until = None;
-    let claimed = Claimed {
-        name: name.clone(),
-        token,
-        id: timer.id,
-        due: timer.due,
-        planned: timer.planned,
-        attempts: timer.attempts,
-        crashes: timer.crashes,
-        tag: timer.tag.clone(),
-        payload: timer.payload.clone(),
-    };
-    let row = Row::Claimed {
-        token,
-        until: now.plus(lease),
-        timer,
-        then: Then::Outcome,
-    };
-    (row, claimed)
 }

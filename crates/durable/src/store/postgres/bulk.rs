@@ -15,9 +15,11 @@ const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0
     AND ($2 IS NULL OR tag || '' = $2)";
 /// Dead timers of a tag, by the index of tags; one dead timer and all of them, by the primary key.
 /// A column inside of `coalesce` fits no index: so the planner does not take that of deaths.
-const DEAD_TAGGED: &str = "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false)";
+const DEAD_TAGGED: &str =
+    "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false) AND name > 'd'";
 const ONE_DEAD: &str = "space = $1 AND name = $2 AND coalesce(died, -1) >= 0";
-const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false) AND name < 'e'";
+const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false)
+    AND name > 'd' AND name < 'e'";
 
 /// Each change reads the locked rows from `own`, and gives `changed`: their due times and ids.
 const CANCEL: &str = "gone AS (
@@ -100,7 +102,7 @@ pub(super) async fn step(
     space: &str,
     bulk: &Bulk,
     after: Option<Name>,
-    limit: u32,
+    mut limit: u32,
 ) -> Result<Step, Error> {
     let dead = bulk.tag().map_or(DEAD, |_| DEAD_TAGGED);
     let which = match bulk {
@@ -120,29 +122,23 @@ pub(super) async fn step(
         Bulk::Delete(_, latest) => (statement(dead, DELETE), until(latest)),
     };
     let after = after.map_or(String::new(), |after| after.0);
-    let first = match bulk {
-        // Dead timers lie together in the primary key.
-        Bulk::Requeue(..) | Bulk::Delete(..) if after.is_empty() => "d",
-        _ => after.as_str(),
-    };
-    let params: [&dyn Param; 8] = [
-        &space,
-        &which,
-        &first,
-        &i64::from(limit),
-        &moment.at.as_micros(),
-        &micros(moment.after),
-        &moment.planned.map(StoreTime::as_micros),
-        &LOCKED,
-    ];
-    let rows = match at.ask(&sql, &params).await {
-        // Another transaction inserts one of the keys, or the payloads are too long for one
-        // statement: half as many rows may do.
-        Err(error) if (is_locked(&error) || is_too_long(&error)) && limit > 1 => {
-            let after = (!after.is_empty()).then_some(Name(after));
-            return Box::pin(step(at, space, bulk, after, limit / 2)).await;
+    let rows = loop {
+        let params: [&dyn Param; 8] = [
+            &space,
+            &which,
+            &after,
+            &i64::from(limit),
+            &moment.at.as_micros(),
+            &micros(moment.after),
+            &moment.planned.map(StoreTime::as_micros),
+            &LOCKED,
+        ];
+        match at.ask(&sql, &params).await {
+            // Another transaction inserts one of the keys, or the payloads are too long for one
+            // statement: half as many rows may do.
+            Err(error) if (is_locked(&error) || is_too_long(&error)) && limit > 1 => limit /= 2,
+            rows => break rows?,
         }
-        rows => rows?,
     };
     let row = one(&rows)?;
     let is_full = row.get::<_, i64>(4) >= i64::from(limit);

@@ -1,12 +1,16 @@
 //! The hosts of a user's configuration, each in a configuration of its own.
 
+use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, LoadBalanceHosts};
+use tokio_postgres::config::{Host, LoadBalanceHosts, TargetSessionAttrs};
 
-/// Returns a configuration for each host alone.
-pub(super) fn hosts(config: Config) -> Vec<Config> {
+/// After how long without any bytes TCP asks whether the server is there.
+const KEPT_ALIVE: Duration = Duration::from_secs(10);
+
+/// Returns a configuration for each host alone, with the settings of a node's connections.
+pub(super) fn hosts(config: &Config) -> Vec<Config> {
     let count = config.get_hosts().len().max(config.get_hostaddrs().len());
-    (0..count).map(|at| of_host(&config, at)).collect()
+    (0..count).map(|at| of_host(config, at)).collect()
 }
 
 /// Copies a configuration with only one of its hosts. Copied option by option: hosts cannot be
@@ -45,21 +49,17 @@ fn of_host(all: &Config, at: usize) -> Config {
     if let Some(timeout) = all.get_connect_timeout() {
         one.connect_timeout(*timeout);
     }
-    if let Some(timeout) = all.get_tcp_user_timeout() {
-        one.tcp_user_timeout(*timeout);
-    }
-    if let Some(interval) = all.get_keepalives_interval() {
-        one.keepalives_interval(interval);
-    }
-    if let Some(retries) = all.get_keepalives_retries() {
-        one.keepalives_retries(retries);
-    }
     one.ssl_mode(all.get_ssl_mode())
         .ssl_negotiation(all.get_ssl_negotiation())
-        .keepalives(all.get_keepalives())
-        .keepalives_idle(all.get_keepalives_idle())
-        .target_session_attrs(all.get_target_session_attrs())
         .channel_binding(all.get_channel_binding())
+        .keepalives(all.get_keepalives())
+        // A lost connection is soon noticed, also while no statement is sent.
+        .keepalives_idle(KEPT_ALIVE)
+        .keepalives_interval(KEPT_ALIVE / 2)
+        .keepalives_retries(3)
+        .tcp_user_timeout(KEPT_ALIVE * 2)
+        // A standby's answers may be old, also to calls that only read.
+        .target_session_attrs(TargetSessionAttrs::ReadWrite)
         // The first of a name's addresses may be dead: each try begins with a random one.
         .load_balance_hosts(LoadBalanceHosts::Random);
     one

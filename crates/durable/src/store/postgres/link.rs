@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
-use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{ToSql, Type};
@@ -37,11 +36,10 @@ macro_rules! typed {
     };
 }
 typed! {
-    BOOL: bool, Option<bool>;
+    BOOL: bool;
     INT4: i32;
     INT8: i64, Option<i64>;
     TEXT: &str, String, Option<&str>, Option<String>;
-    BOOL_ARRAY: Vec<bool>;
     INT4_ARRAY: Vec<i32>;
     INT8_ARRAY: Vec<i64>, Vec<Option<i64>>;
     TEXT_ARRAY: Vec<&str>, Vec<Option<&str>>;
@@ -137,15 +135,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(mut plain: Config, dial: Dial, schema: Schema, lease: Duration) -> Self {
-        // A standby's answers may be old, also to calls that only read.
-        plain.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        // A lost connection is soon noticed, also while no statement is sent.
-        plain
-            .keepalives_idle(KEPT_ALIVE)
-            .keepalives_interval(KEPT_ALIVE / 2)
-            .keepalives_retries(3)
-            .tcp_user_timeout(KEPT_ALIVE * 2);
+    pub(super) fn new(plain: &Config, dial: Dial, schema: Schema, lease: Duration) -> Self {
         Connector {
             dial,
             hosts: hosts(plain),
@@ -186,9 +176,6 @@ impl Connector {
         connected.map_err(Error::unavailable)
     }
 }
-
-/// After how long without any bytes TCP asks whether the server is there.
-const KEPT_ALIVE: Duration = Duration::from_secs(10);
 
 /// How long to wait for an answer: if a network loses packets, there may never be one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);

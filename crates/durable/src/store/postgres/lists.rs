@@ -1,6 +1,7 @@
-//! The statements that list timers.
+//! The statements that look timers up and list them.
 
 use crate::entry::{DeadTimer, Error, Listed, Search};
+use crate::store::Name;
 use crate::store::postgres::link::{Ask, Param, count, time};
 use tokio_postgres::Row;
 
@@ -33,6 +34,33 @@ const FITS: &str = "space || '' = $1 AND ($5 IS NULL OR tag = $5)
 /// takes the index of claims, also if all rows are claimed.
 const FEW: &str = "claim >= (SELECT 0::bigint) AND claim <= (SELECT 9223372036854775807)";
 
+/// The columns of a timer. If a later timer waits for the end of the run, they are those of that
+/// timer.
+const LISTED: &str = "coalesce(next, due) AS at,
+    CASE WHEN next IS NULL THEN id ELSE next_id END AS number, name, tag, payload,
+    CASE WHEN next IS NULL THEN attempts ELSE 0 END, claim > 0";
+
+fn listed(row: &Row) -> Listed {
+    Listed {
+        at: time(row, 0),
+        id: row.get(1),
+        key: Name(row.get(2)).key().map(str::to_owned),
+        tag: row.get(3),
+        payload: row.get(4),
+        attempts: count(row, 5),
+        running: row.get(6),
+    }
+}
+
+/// Looks a name up.
+pub(super) async fn get(at: &impl Ask, space: &str, name: &Name) -> Result<Option<Listed>, Error> {
+    let sql = format!(
+        "SELECT {LISTED} FROM tickwheel.timer WHERE space = $1 AND name = $2 AND died IS NULL"
+    );
+    let rows = at.ask(&sql, &[&space, &name.0.as_str()]).await?;
+    Ok(rows.first().map(listed))
+}
+
 async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
     let before = search.before.map_or(i64::MAX, |before| before.as_micros());
     let params: [&dyn Param; 7] = [
@@ -51,16 +79,13 @@ async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<
 /// Timers that handlers have are few: all of them are read and sorted.
 pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<Vec<Listed>, Error> {
     let source = source(&search);
-    let attempts = "CASE WHEN next IS NULL THEN attempts ELSE 0 END AS attempts";
-    let columns = format!("name, tag, payload, {attempts}, claim > 0 AS runs");
     let free = format!(
-        "(SELECT due AS at, id AS number, {columns} FROM {source} s
+        "(SELECT {LISTED} FROM {source} s
         WHERE {FITS} AND claim <= 0 AND died IS NULL AND (due, id) > ($2, $3) AND due < $4
         ORDER BY due, id LIMIT $7)"
     );
     let claimed = format!(
-        "(SELECT coalesce(next, due) AS at,
-            CASE WHEN next IS NULL THEN id ELSE next_id END AS number, {columns} FROM {source} s
+        "(SELECT {LISTED} FROM {source} s
         WHERE {FITS} AND claim > 0 AND {FEW}
             AND (coalesce(next, due), CASE WHEN next IS NULL THEN id ELSE next_id END) > ($2, $3)
             AND coalesce(next, due) < $4 ORDER BY 1, 2 LIMIT $7)"
@@ -71,15 +96,6 @@ pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<V
         None => format!("({free} UNION ALL {claimed})"),
     };
     let sql = format!("SELECT * FROM {which} a ORDER BY at, number LIMIT $7");
-    let listed = |row: &Row| Listed {
-        at: time(row, 0),
-        id: row.get(1),
-        key: row.get::<_, &str>(2).strip_prefix('k').map(str::to_owned),
-        tag: row.get(3),
-        payload: row.get(4),
-        attempts: count(row, 5),
-        running: row.get(6),
-    };
     let rows = page(at, space, &search, &sql).await?;
     Ok(rows.iter().map(listed).collect())
 }
@@ -105,7 +121,7 @@ pub(super) async fn dead(
     let dead = |row: &Row| DeadTimer {
         died: time(row, 0),
         id: row.get(1),
-        key: row.get::<_, &str>(2).strip_prefix('k').map(str::to_owned),
+        key: Name(row.get(2)).key().map(str::to_owned),
         tag: row.get(3),
         payload: row.get(4),
         attempts: count(row, 5),

@@ -15,7 +15,7 @@ mod within;
 
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched, check_name,
+    Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched, check_name,
 };
 use crate::store::postgres::link::{
     Ask, Connection, Connector, Dial, Link, dial, explain, one, within,
@@ -120,7 +120,7 @@ impl OpenStore for PostgresServer {
     async fn open(self, lease: Duration) -> Result<Postgres, Error> {
         check_name("namespace", &self.namespace)?;
         let schema = Schema::new(&self.schema)?;
-        let connector = Connector::new(self.config, self.dial, schema, lease);
+        let connector = Connector::new(&self.config, self.dial, schema, lease);
         prepare(&connector, self.migrates).await?;
         let link = || Link::new(connector.clone());
         let write = [link(), link()];
@@ -192,10 +192,6 @@ fn told(notice: &str, space: &str) -> Option<Place> {
 }
 
 impl Operations for Postgres {
-    fn space(&self) -> &str {
-        &self.space
-    }
-
     async fn schedule(
         &self,
         timers: Vec<NewTimer>,
@@ -263,8 +259,8 @@ impl Operations for Postgres {
         None
     }
 
-    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
-        timers::get(self.write(), &self.space, &name).await
+    async fn get(&self, name: Name) -> Result<Option<Listed>, Error> {
+        lists::get(self.write(), &self.space, &name).await
     }
 
     async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {

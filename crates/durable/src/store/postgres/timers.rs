@@ -1,8 +1,8 @@
-//! The statements that schedule, cancel, move and look up timers by their names.
+//! The statements that schedule, cancel and move timers by their names.
 
-use crate::entry::{Cancelled, Error, Pending, Scheduled, Touched};
-use crate::store::postgres::link::{Ask, Param, column, count, is_locked, place, time};
-use crate::store::{Changed, Name, NewTimer};
+use crate::entry::{Cancelled, Error, Scheduled, Touched};
+use crate::store::postgres::link::{Ask, Param, column, is_locked, place, time};
+use crate::store::{Changed, Name, NewTimer, earlier};
 use crate::when::{Moment, StoreTime, micros};
 use std::collections::HashMap;
 use tokio_postgres::Row;
@@ -28,7 +28,7 @@ pub(super) fn changed<A>(
         if let Some(one) = changed.answers.get_mut(number as usize - 1) {
             *one = answer(row);
         }
-        changed.first = changed.first.into_iter().chain(place(row, 1)).min();
+        changed.first = earlier(changed.first, place(row, 1));
     }
     changed
 }
@@ -79,7 +79,7 @@ pub(super) async fn write(
             2 => Some(Scheduled::Replaced),
             _ => None,
         };
-        changed.first = changed.first.into_iter().chain(place(row, 1)).min();
+        changed.first = earlier(changed.first, place(row, 1));
         answers.insert(row.get::<_, i64>(3), answer);
     }
     let answer = |timer: &NewTimer| match answers.get(&timer.id) {
@@ -113,7 +113,7 @@ pub(super) async fn schedule(
         match write(at, space, part, Some(LOCKED), tell).await {
             Ok(some) => {
                 all.now = some.now;
-                all.first = all.first.into_iter().chain(some.first).min();
+                all.first = earlier(all.first, some.first);
                 all.answers.extend(some.answers);
             }
             Err(error) if is_locked(&error) => {
@@ -183,18 +183,4 @@ pub(super) async fn touch(
         _ => Some(Touched::Unknown),
     };
     Ok(changed(&rows, moves.len(), answer))
-}
-
-/// Looks a name up.
-pub(super) async fn get(at: &impl Ask, space: &str, name: &Name) -> Result<Option<Pending>, Error> {
-    let sql = "SELECT coalesce(next, due), payload,
-            CASE WHEN next IS NULL THEN attempts ELSE 0 END, claim > 0
-        FROM tickwheel.timer WHERE space = $1 AND name = $2 AND died IS NULL";
-    let rows = at.ask(sql, &[&space, &name.0.as_str()]).await?;
-    Ok(rows.first().map(|row| Pending {
-        at: time(row, 0),
-        payload: row.get(1),
-        attempts: count(row, 2),
-        running: row.get(3),
-    }))
 }

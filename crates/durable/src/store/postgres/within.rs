@@ -4,7 +4,7 @@ use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
 use crate::store::postgres::schema::On;
 use crate::store::postgres::{Postgres, claims, timers};
-use crate::store::{Ack, Ending, Name, Operations};
+use crate::store::{Ack, Ending, Name};
 use crate::when::When;
 use tokio_postgres::Transaction;
 
@@ -32,10 +32,8 @@ impl Durable<Postgres> {
     ) -> Result<Scheduled, Error> {
         let timer = entry.timer()?;
         let on = self.on(transaction);
-        let changed = timers::write(&on, self.store().space(), &[timer], None, true).await?;
-        let answer = changed.only()?;
-        self.count(answer != Scheduled::Kept, false);
-        Ok(answer)
+        let changed = timers::write(&on, &self.store().space, &[timer], None, true).await?;
+        changed.only()
     }
 
     /// Cancels a key's timer inside your transaction, as [`cancel`](Durable::cancel) does: it is
@@ -52,10 +50,8 @@ impl Durable<Postgres> {
         check_name("key", key)?;
         let names = [Name::of_key(key)];
         let on = self.on(transaction);
-        let changed = timers::cancel(&on, self.store().space(), &names, true).await?;
-        let answer = changed.only()?;
-        self.count(false, matches!(answer, Cancelled::Cancelled(_)));
-        Ok(answer)
+        let changed = timers::cancel(&on, &self.store().space, &names, true).await?;
+        changed.only()
     }
 
     /// Moves a key's timer inside your transaction, as [`touch`](Durable::touch) does. Until that
@@ -72,7 +68,7 @@ impl Durable<Postgres> {
         check_name("key", key)?;
         let moves = [(Name::of_key(key), when.into().into())];
         let on = self.on(transaction);
-        timers::touch(&on, self.store().space(), &moves, true, true)
+        timers::touch(&on, &self.store().space, &moves, true, true)
             .await?
             .only()
     }
@@ -100,7 +96,8 @@ impl Due {
             token: self.token,
             ending: Ending::Done,
         };
-        let ended = claims::acknowledge(&node.on(transaction), &self.space, &[ack], true).await?;
+        let ended =
+            claims::acknowledge(&node.on(transaction), &node.store().space, &[ack], true).await?;
         match ended.only()? {
             true => Ok(()),
             false => Err(Error::Fenced),

@@ -18,17 +18,14 @@ const VERSION: i32 = 1;
 
 /// The lock of a file: only one node has the file as long as this lives.
 pub(super) struct Guard {
-    /// Both must stay at their paths.
-    file: Watched,
-    beside: Watched,
+    /// The file and the lock: both must stay at their paths.
+    watched: [(PathBuf, Identity); 2],
     _lock: File,
 }
 
-/// The file that was at a path.
-struct Watched {
-    path: PathBuf,
-    known: Identity,
-}
+/// What a node is told if another one has the file.
+const TAKEN: &str =
+    "another process has the file open, or a node of this one: drop all of its clones";
 
 /// Identifies a file: a file that replaces it at its path has another identity.
 #[cfg(unix)]
@@ -65,7 +62,7 @@ fn try_lock(_: &File) -> io::Result<bool> {
 }
 
 impl Guard {
-    fn take(path: &Path) -> Result<Guard, Error> {
+    fn take(path: &Path) -> io::Result<Guard> {
         let mut beside = OsString::from(path);
         beside.push("-lock");
         let beside = PathBuf::from(beside);
@@ -73,34 +70,27 @@ impl Guard {
             .create(true)
             .truncate(false)
             .write(true)
-            .open(&beside)
-            .map_err(Error::unavailable)?;
+            .open(&beside)?;
         let begun = Instant::now();
-        while !try_lock(&lock).map_err(Error::unavailable)? {
+        while !try_lock(&lock)? {
             if begun.elapsed() > PATIENCE {
-                return Err(taken_error());
+                return Err(io::Error::other(TAKEN));
             }
             thread::sleep(Duration::from_millis(10));
         }
-        let watched = |path: PathBuf, metadata: io::Result<fs::Metadata>| {
-            let metadata = metadata.map_err(Error::unavailable)?;
-            let known = identity(&metadata);
-            Ok::<Watched, Error>(Watched { path, known })
-        };
+        let watched = [
+            (path.to_owned(), identity(&fs::metadata(path)?)),
+            (beside, identity(&lock.metadata()?)),
+        ];
         Ok(Guard {
-            file: watched(path.to_owned(), fs::metadata(path))?,
-            beside: watched(beside, lock.metadata())?,
+            watched,
             _lock: lock,
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.file.path
-    }
-
     /// Fails if the file was deleted or replaced: further writes to it would be lost.
     pub(super) fn check(&self) -> Result<(), Error> {
-        for Watched { path, known } in [&self.file, &self.beside] {
+        for (path, known) in &self.watched {
             let is_there = match fs::metadata(path) {
                 Ok(metadata) => identity(&metadata) == *known,
                 // Other errors do not tell that the file is gone.
@@ -115,14 +105,8 @@ impl Guard {
     }
 }
 
-fn taken_error() -> Error {
-    Error::unavailable(
-        "another process has the file open, or a node of this one: drop all of its clones",
-    )
-}
-
 /// Returns the canonical path, which all nodes of the file use. Makes the file if there is none.
-pub(super) fn find(path: &Path) -> io::Result<PathBuf> {
+fn find(path: &Path) -> io::Result<PathBuf> {
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // There was no file: closing this descriptor drops no other node's lock.
@@ -139,21 +123,18 @@ pub(super) fn find(path: &Path) -> io::Result<PathBuf> {
 
 /// Opens a file for this node alone, and makes the tables if they are missing.
 pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
-    let guard = Guard::take(path)?;
+    let path = &find(path).map_err(Error::unavailable)?;
+    let guard = Guard::take(path).map_err(Error::unavailable)?;
     // If the file is read-only, SQLite would open it for reading, and fail later at a lock.
     let writable = OpenOptions::new().append(true).open(path);
     drop(writable.map_err(Error::unavailable)?);
     // Without the flags that let a path ask for a database in memory.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
-    prepare(&file).map_err(explain)?;
-    match version(&file).map_err(explain)? {
-        0 => make(&mut file).map_err(explain)?,
-        VERSION => {}
-        found => {
-            let known = VERSION;
-            return Err(Error::UnknownSchema { found, known });
-        }
+    let found = prepare(&mut file).map_err(explain)?;
+    if found != VERSION {
+        let known = VERSION;
+        return Err(Error::UnknownSchema { found, known });
     }
     // Reads all timers. Otherwise a damaged page is noticed only when a timer there is due. Does
     // not read the user's tables: their checks and indexes may need functions that only the user
@@ -170,7 +151,8 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
     Ok((file, guard))
 }
 
-fn prepare(file: &Connection) -> rusqlite::Result<()> {
+/// Takes SQLite's lock, makes the tables if there are none, and returns their version.
+fn prepare(file: &mut Connection) -> rusqlite::Result<i32> {
     // Set before the log is opened: SQLite then keeps its lock, and needs no shared memory.
     file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
@@ -179,30 +161,23 @@ fn prepare(file: &Connection) -> rusqlite::Result<()> {
     // In KiB. Rows lie by time and by name, so that a claim touches pages in many places.
     file.pragma_update(None, "cache_size", -16_384)?;
     file.set_prepared_statement_cache_capacity(64);
-    file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")
-}
-
-/// Returns the version of the tables; 0 if there are none.
-fn version(file: &Connection) -> rusqlite::Result<i32> {
-    if !file.table_exists(None, "tickwheel_version")? {
-        return Ok(0);
+    file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")?;
+    if file.table_exists(None, "tickwheel_version")? {
+        return file.query_row("SELECT version FROM tickwheel_version", [], |row| {
+            row.get(0)
+        });
     }
-    file.query_row("SELECT version FROM tickwheel_version", [], |row| {
-        row.get(0)
-    })
-}
-
-fn make(file: &mut Connection) -> rusqlite::Result<()> {
     let change = file.transaction()?;
     change.execute_batch(include_str!("tables.sql"))?;
     change.execute("INSERT INTO tickwheel_version VALUES (?1)", [VERSION])?;
-    change.commit()
+    change.commit()?;
+    Ok(VERSION)
 }
 
 /// Translates an error of opening the file. A busy file is another process's.
 fn explain(error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy) => taken_error(),
+        Some(ErrorCode::DatabaseBusy) => Error::unavailable(TAKEN),
         _ => Error::unavailable(error),
     }
 }

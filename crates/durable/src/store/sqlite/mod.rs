@@ -15,11 +15,11 @@ use crate::entry::Error;
 use crate::store::Place;
 use crate::store::alone::Alone;
 use crate::store::sqlite::rows::Table;
-use crate::store::sqlite::thread::{Job, Shown, State, Told};
+use crate::store::sqlite::thread::{Job, Shown, State};
 use crate::when::StoreTime;
 use rusqlite::Connection;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// A store in a file of SQLite, which one node has at a time.
@@ -36,11 +36,8 @@ use std::time::Duration;
 /// with [`Error::Unavailable`].
 #[derive(Debug)]
 pub struct Sqlite {
-    /// The file's path.
-    space: Arc<str>,
     /// When this is dropped, the thread does the jobs that wait, and ends.
-    jobs: mpsc::Sender<Box<dyn Job>>,
-    told: Arc<Told>,
+    jobs: mpsc::Sender<Job>,
 }
 
 /// A file that [`Durable::sqlite`] opens.
@@ -70,26 +67,22 @@ impl OpenStore for SqliteFile {
 impl Alone for Sqlite {
     type Rows<'a> = Table<'a>;
 
-    fn space(&self) -> &str {
-        &self.space
-    }
-
     /// Shares a transaction with other calls. A user's statements share none: a deferred constraint
     /// that they violate would fail the other calls at the commit.
     async fn with<A: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Table<'_>, StoreTime) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
-        let run = move |file: &Connection, state: &mut State| {
+        let run = move |file: &Connection, state: &State| {
             change(&mut Table::new(file, &state.greatest), state.now())
         };
-        self.ask(run, true, |error| error).await
+        self.ask(run, true).await?
     }
 
     /// There is no other node.
     fn tell(&self, _: Option<Place>) {}
 
     async fn told(&self) -> Option<Place> {
-        Some(self.told.first().await)
+        std::future::pending().await
     }
 }

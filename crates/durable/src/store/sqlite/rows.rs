@@ -2,8 +2,8 @@
 
 use crate::entry::{Error, Paused};
 use crate::store::rows::{Rows, Scan, Visit};
-use crate::store::states::{Row, Then, Timer};
-use crate::store::{Name, Place};
+use crate::store::states::{Row, State, Then, Timer};
+use crate::store::{Bulk, Name, Place};
 use crate::when::{StoreTime, micros};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
@@ -70,10 +70,8 @@ const HELD: &str = rows!(
 const NAMED: &str =
     rows!("INDEXED BY tickwheel_timer_name WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
 const ONE: &str = rows!("INDEXED BY tickwheel_timer_name WHERE name = ?1");
-const FEWEST: &str = "SELECT min(crashes) FROM tickwheel_timer INDEXED BY tickwheel_timer_until
-    WHERE claim > 0 AND until <= ?1 AND crashes <= ?2";
-const LAPSED: &str = "SELECT name FROM tickwheel_timer INDEXED BY tickwheel_timer_until
-    WHERE claim > 0 AND until <= ?1 AND crashes = ?2 ORDER BY claim, name LIMIT ?3";
+const LAPSED: &str = "SELECT crashes, name FROM tickwheel_timer INDEXED BY tickwheel_timer_until
+    WHERE claim > 0 AND until <= ?1 AND crashes <= ?2 ORDER BY crashes, claim, name LIMIT ?3";
 pub(super) const PAUSED: &str =
     "SELECT max(until) FROM tickwheel_pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
 /// Inserts a whole row.
@@ -129,45 +127,40 @@ impl<'a> Table<'a> {
     }
 
     fn write(&self, sql: &'static str, name: &Name, row: &Row) -> rusqlite::Result<usize> {
+        let Row {
+            token,
+            timer,
+            state,
+        } = row;
+        let mut claim = -token;
+        // The timer that waits for the end of the run, or is the only one.
+        let mut waiting = timer;
         // Columns that are empty in most states.
         let mut ends = None;
         let mut next = None;
         let mut next_id = None;
         let mut death = None;
-        let (claim, timer, waiting) = match row {
-            Row::Free { last, timer } => (-last, timer, timer),
-            Row::Claimed {
-                token,
-                until,
-                timer,
-                then,
-            } => {
+        match state {
+            State::Free => {}
+            State::Claimed { until, then } => {
+                claim = *token;
                 ends = Some(until);
-                let waiting = match then {
-                    Then::Outcome => timer,
-                    Then::Next(waiting) => {
-                        next = Some(waiting.due);
-                        next_id = Some(waiting.id);
-                        waiting
-                    }
-                    Then::Nothing => {
+                match then {
+                    Then::Outcome => {}
+                    Then::Next(timer) => {
+                        next = Some(timer.due);
                         next_id = Some(timer.id);
-                        timer
+                        waiting = timer;
                     }
-                };
-                (*token, timer, waiting)
+                    Then::Nothing => next_id = Some(timer.id),
+                }
             }
-            Row::Dead {
-                last,
-                timer,
+            State::Dead {
                 died,
                 reason,
                 former,
-            } => {
-                death = Some((died, reason, former));
-                (-last, timer, timer)
-            }
-        };
+            } => death = Some((died, reason, former)),
+        }
         // The payload of a cancelled timer is not kept.
         let is_gone = next_id.is_some() && next.is_none();
         let payload: &[u8] = if is_gone { &[] } else { &waiting.payload };
@@ -229,41 +222,41 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
         held_from: row.get::<_, Option<StoreTime>>(13)?.filter(|_| claim <= 0),
         payload: row.get(17)?,
     };
-    if row.get(0)? {
-        let row = Row::Dead {
-            last: -claim,
+    let state = if row.get(0)? {
+        State::Dead {
             died: timer.due,
-            timer,
             reason: row.get(18)?,
             former: row.get(16)?,
+        }
+    } else if claim <= 0 {
+        State::Free
+    } else {
+        let then = match (row.get(14)?, row.get(15)?) {
+            (_, None) => Then::Outcome,
+            (None, Some::<i64>(_)) => Then::Nothing,
+            (Some(due), Some(id)) => {
+                let payload = std::mem::take(&mut timer.payload);
+                Then::Next(Timer {
+                    due,
+                    id,
+                    payload,
+                    attempts: 0,
+                    crashes: 0,
+                    marked: false,
+                    ..timer.clone()
+                })
+            }
         };
-        return Ok((name, row));
-    }
-    if claim <= 0 {
-        let last = -claim;
-        return Ok((name, Row::Free { last, timer }));
-    }
-    let then = match (row.get(14)?, row.get(15)?) {
-        (_, None) => Then::Outcome,
-        (None, Some::<i64>(_)) => Then::Nothing,
-        (Some(due), Some(id)) => {
-            let payload = std::mem::take(&mut timer.payload);
-            Then::Next(Timer {
-                due,
-                id,
-                payload,
-                attempts: 0,
-                crashes: 0,
-                marked: false,
-                ..timer.clone()
-            })
+        State::Claimed {
+            until: row.get(5)?,
+            then,
         }
     };
-    let row = Row::Claimed {
-        token: claim,
-        until: row.get(5)?,
+    let token = claim.abs();
+    let row = Row {
+        token,
         timer,
-        then,
+        state,
     };
     Ok((name, row))
 }
@@ -284,32 +277,31 @@ impl Rows for Table<'_> {
     }
 
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
-        if let Some(Row::Claimed { token, .. }) = &row {
-            self.greatest.set(self.greatest.get().max(*token));
-        }
-        let put = match row {
+        let Some(row) = row else {
+            let delete = self.execute("DELETE FROM tickwheel_timer WHERE name = ?1", [name]);
+            return delete.map(drop).map_err(Error::unavailable);
+        };
+        self.greatest.set(self.greatest.get().max(row.token));
+        let put = match &row.state {
             // A claim and a renewal change only these columns.
-            Some(Row::Claimed {
-                token,
+            State::Claimed {
                 until,
-                timer,
                 then: Then::Outcome,
-            }) => self.execute(
+            } => self.execute(
                 CLAIM,
                 params![
                     false,
-                    timer.due,
-                    timer.id,
+                    row.timer.due,
+                    row.timer.id,
                     name,
-                    token,
+                    row.token,
                     until,
-                    timer.attempts,
-                    timer.crashes,
-                    timer.marked
+                    row.timer.attempts,
+                    row.timer.crashes,
+                    row.timer.marked
                 ],
             ),
-            Some(row) => self.write(PUT, name, &row),
-            None => self.execute("DELETE FROM tickwheel_timer WHERE name = ?1", [name]),
+            _ => self.write(PUT, name, &row),
         };
         put.map(drop).map_err(Error::unavailable)
     }
@@ -327,25 +319,23 @@ impl Rows for Table<'_> {
             Scan::Free(Place { due, id }) => self.visit(FREE, params![due, id], visit),
             Scan::Claimed => self.visit(CLAIMED, [], visit),
             Scan::Dead(Place { due, id }) => self.visit(DEAD, params![due, id], visit),
-            Scan::Tagged(tag, after) => self.visit(TAGGED, [tag, after], visit),
-            Scan::Held(after) => self.visit(HELD, [after], visit),
-            Scan::Named(after) => self.visit(NAMED, [after], visit),
+            Scan::Of(Bulk::Cancel(tag) | Bulk::Touch(tag, _), after) => {
+                self.visit(TAGGED, [tag.as_str(), after], visit)
+            }
+            Scan::Of(Bulk::Release(_), after) => self.visit(HELD, [after], visit),
+            Scan::Of(_, after) => self.visit(NAMED, [after], visit),
         }
     }
 
-    fn fewest(&self, most: u32, now: StoreTime) -> Result<Option<u32>, Error> {
-        let fewest = self.file.prepare_cached(FEWEST);
-        let fewest = fewest.and_then(|mut it| it.query_row(params![now, most], |row| row.get(0)));
-        fewest.map_err(Error::unavailable)
-    }
-
-    fn lapsed(&self, crashes: u32, limit: usize, now: StoreTime) -> Result<Vec<Name>, Error> {
-        let names = || {
+    fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error> {
+        let lapsed = || {
             let mut lapsed = self.file.prepare_cached(LAPSED)?;
-            let names = lapsed.query_map(params![now, crashes, limit], |row| row.get(0))?;
-            names.collect::<rusqlite::Result<Vec<Name>>>()
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            lapsed
+                .query_map(params![now, most, limit], read)?
+                .collect::<rusqlite::Result<_>>()
         };
-        names().map_err(Error::unavailable)
+        lapsed().map_err(Error::unavailable)
     }
 
     fn pause(
@@ -393,7 +383,7 @@ impl Rows for Table<'_> {
 }
 
 #[cfg(test)]
-pub(super) const SCANS: [(&str, &str); 9] = [
+pub(super) const SCANS: [(&str, &str); 8] = [
     (FREE, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
     (CLAIMED, "tickwheel_timer_until"),
     (DEAD, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
@@ -401,6 +391,5 @@ pub(super) const SCANS: [(&str, &str); 9] = [
     (HELD, "tickwheel_timer_held (name>?)"),
     (NAMED, "tickwheel_timer_name (name>? AND name<?)"),
     (ONE, "tickwheel_timer_name (name=?)"),
-    (FEWEST, "tickwheel_timer_until (until<?)"),
     (CLAIM, "PRIMARY KEY (dead=? AND due=? AND id=? AND name=?)"),
 ];

@@ -2,11 +2,11 @@
 
 use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
-use crate::store::rows::{Rows, earlier};
+use crate::store::rows::Rows;
 use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::rows::Table;
 use crate::store::sqlite::thread::State;
-use crate::store::{Ack, Changed, Ending, Name, Place};
+use crate::store::{Ack, Changed, Ending, Name, Place, earlier};
 use crate::when::{StoreTime, When};
 use rusqlite::{Connection, ErrorCode};
 use std::any::Any;
@@ -23,16 +23,8 @@ pub struct Transaction<'a> {
     state: &'a State,
     /// Whether a statement has rolled the transaction back. Set and read on one thread: relaxed.
     ended: Arc<AtomicBool>,
-    counts: Counts,
     /// The first place of the changed rows that can be claimed.
     first: Option<Place>,
-}
-
-/// How many timers a transaction has scheduled and cancelled.
-#[derive(Default)]
-struct Counts {
-    scheduled: u64,
-    cancelled: u64,
 }
 
 /// Why a transaction did nothing.
@@ -97,28 +89,27 @@ impl Durable<Sqlite> {
         E: From<Error> + Send + 'static,
     {
         self.check_open()?;
-        let run = move |file: &Connection, state: &mut State| {
+        let run = move |file: &Connection, state: &State| {
             let mut transaction = Transaction::begin(file, state);
             let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
             // Also after a panic, as other jobs use the connection next.
             let ended = transaction.end();
-            let answer = match changed {
-                Ok(Ok(answer)) => answer,
-                Ok(Err(error)) => return Err(Failed::Told(error)),
-                Err(panic) => return Err(Failed::Panicked(panic)),
-            };
-            match ended {
-                Ok(counts) => Ok((answer, counts)),
-                Err(error) => Err(Failed::Told(error.into())),
+            match changed {
+                Ok(Ok(answer)) => match ended {
+                    Ok(first) => Ok((answer, first)),
+                    Err(error) => Err(Failed::Told(error.into())),
+                },
+                Ok(Err(error)) => Err(Failed::Told(error)),
+                Err(panic) => Err(Failed::Panicked(panic)),
             }
         };
-        let own = |error: Error| Failed::Told(error.into());
-        match self.store().ask(run, false, own).await {
-            Ok((answer, counts)) => {
-                self.node().agenda.note_change();
-                let mut counted = self.node().count();
-                counted.scheduled += counts.scheduled;
-                counted.cancelled += counts.cancelled;
+        match self.store().ask(run, false).await? {
+            Ok((answer, first)) => {
+                let agenda = &self.node().agenda;
+                agenda.note_change();
+                if let Some(first) = first {
+                    agenda.note(None, first, false);
+                }
                 Ok(answer)
             }
             Err(Failed::Told(error)) => Err(error),
@@ -147,7 +138,7 @@ impl Durable<Sqlite> {
             path.map_err(|_| io::ErrorKind::InvalidInput.into())
         });
         let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
-        let copy = move |file: &Connection, _: &mut State| {
+        let copy = move |file: &Connection, _: &State| {
             // SQLite refuses `VACUUM` inside a transaction. Ends this one, which did nothing, and
             // begins another for the thread to commit.
             file.execute_batch("COMMIT")?;
@@ -155,7 +146,7 @@ impl Durable<Sqlite> {
             file.execute_batch("BEGIN")?;
             copied.map(drop).map_err(Error::from)
         };
-        self.store().ask(copy, false, |error| error).await
+        self.store().ask(copy, false).await?
     }
 }
 
@@ -171,21 +162,16 @@ impl<'a> Transaction<'a> {
             file,
             state,
             ended,
-            counts: Counts::default(),
             first: None,
         }
     }
 
     /// Lets the transaction be committed.
-    fn end(self) -> Result<Counts, Error> {
+    fn end(self) -> Result<Option<Place>, Error> {
         self.file.commit_hook(None::<fn() -> bool>);
         self.file.rollback_hook(None::<fn()>);
         self.check()?;
-        // Told before the commit. The claim comes after the commit, as this thread does both.
-        if let Some(first) = self.first {
-            self.state.tell(first);
-        }
-        Ok(self.counts)
+        Ok(self.first)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -222,9 +208,7 @@ impl<'a> Transaction<'a> {
     /// [`Error::Refused`] if a statement has ended the transaction.
     pub fn schedule(&mut self, entry: Entry) -> Result<Scheduled, Error> {
         let timer = entry.timer()?;
-        let answer = self.one(|rows, now| rows.schedule(vec![timer], now))?;
-        self.counts.scheduled += u64::from(answer != Scheduled::Kept);
-        Ok(answer)
+        self.one(|rows, now| rows.schedule(vec![timer], now))
     }
 
     /// Cancels a key's timer, as [`Durable::cancel`] does.
@@ -233,9 +217,7 @@ impl<'a> Transaction<'a> {
     /// As for [`schedule`](Self::schedule).
     pub fn cancel(&mut self, key: &str) -> Result<Cancelled, Error> {
         check_name("key", key)?;
-        let answer = self.one(|rows, now| rows.cancel(vec![Name::of_key(key)], now))?;
-        self.counts.cancelled += u64::from(matches!(answer, Cancelled::Cancelled(_)));
-        Ok(answer)
+        self.one(|rows, now| rows.cancel(vec![Name::of_key(key)], now))
     }
 
     /// Moves a key's timer, as [`Durable::touch`] does.
@@ -256,10 +238,6 @@ impl<'a> Transaction<'a> {
     /// [`Error::Fenced`] if the claim is over: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
-        // A timer of another file may have the same name and token.
-        if due.space != self.state.space {
-            return Err(Error::Fenced);
-        }
         let ack = Ack {
             name: Name(due.name.clone()),
             token: due.token,

@@ -1,8 +1,6 @@
 //! A store in memory that fails.
 
-use crate::entry::{
-    Cancelled, DeadTimer, Error, Listed, Paused, Pending, Scheduled, Search, Touched,
-};
+use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched};
 use crate::store::memory::Memory;
 use crate::store::{
     Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
@@ -127,10 +125,6 @@ pub(super) fn refused() -> Error {
 }
 
 impl Operations for Faulty {
-    fn space(&self) -> &str {
-        self.memory.space()
-    }
-
     async fn schedule(
         &self,
         timers: Vec<NewTimer>,
@@ -196,7 +190,7 @@ impl Operations for Faulty {
         self.memory.told().await
     }
 
-    async fn get(&self, name: Name) -> Result<Option<Pending>, Error> {
+    async fn get(&self, name: Name) -> Result<Option<Listed>, Error> {
         self.memory.get(name).await
     }
 

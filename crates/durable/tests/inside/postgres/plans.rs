@@ -144,7 +144,7 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
     asked.push(("cancel_in", KEY));
     drop(timers::touch(at, "n", &moves[..1], true, true).await);
     asked.push(("touch_in", KEY));
-    drop(timers::get(at, "n", &names[0]).await);
+    drop(lists::get(at, "n", &names[0]).await);
     asked.push(("get", KEY));
     let want = Want {
         from: Place::before(now),
