@@ -2,7 +2,8 @@
 
 use crate::node::keeper::Lease;
 use crate::store::{Name, NewTimer, Place};
-use crate::when::{StoreTime, When, draw};
+use crate::sync::next_id;
+use crate::when::{StoreTime, When};
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
@@ -115,7 +116,7 @@ impl Entry {
 
     /// Returns what the store is told, once the entry was checked.
     pub(crate) fn timer(self) -> Result<NewTimer, Error> {
-        let id = draw();
+        let id = next_id();
         let name = match &self.key {
             Some(key) => {
                 check_name("key", key)?;

@@ -5,7 +5,7 @@
 mod modelled;
 
 #[cfg(tickwheel_model)]
-pub(crate) use modelled::{HashMap, JoinSet, Mutex, MutexGuard, random};
+pub(crate) use modelled::{HashMap, JoinSet, Mutex, MutexGuard, next_id, random};
 #[cfg(not(tickwheel_model))]
 pub(crate) use {
     std::collections::HashMap,
@@ -25,4 +25,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0_u8)
+}
+
+/// Returns a number that no other timer has. A process counts on from a random number: timers that
+/// were scheduled together lie together in the store, also if they are due at the same time.
+#[cfg(not(tickwheel_model))]
+pub(crate) fn next_id() -> i64 {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    static NEXT: LazyLock<AtomicI64> = LazyLock::new(|| AtomicI64::new(random() as i64));
+    // Only the numbers matter: nothing else is read or written in their order.
+    NEXT.fetch_add(1, Ordering::Relaxed) & i64::MAX
 }

@@ -136,7 +136,7 @@ impl From<When> for Moment {
     }
 }
 
-/// Draws a number that nobody else has, not negative.
+/// Draws a random number, not negative.
 pub(crate) fn draw() -> i64 {
     (random() >> 1) as i64
 }

@@ -13,6 +13,11 @@ pub(crate) fn random() -> u64 {
     shuttle::rand::RngCore::next_u64(&mut shuttle::rand::thread_rng())
 }
 
+/// Draws a timer's number, as a counter would outlive the schedule.
+pub(crate) fn next_id() -> i64 {
+    (random() >> 1) as i64
+}
+
 /// A map whose order is the same in each run of a schedule.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 

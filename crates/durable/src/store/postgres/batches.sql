@@ -33,7 +33,7 @@ CREATE TYPE tickwheel.claimed AS (
 
 -- Claims due rows from a place on: at most `most` rows, and at most `bytes` of payloads unless it
 -- is one row. Deletes rows that have expired. Puts off at most `holds` of the rows that pauses
--- hold, and passes over the others. A call reads at most 5,000 rows while there are pauses.
+-- hold, and passes over the others. While there are pauses, a call reads rows up to an edge.
 CREATE FUNCTION tickwheel.claim_batch(
     namespace text, most bigint, holds bigint, lease bigint, bytes bigint, from_due bigint,
     from_id bigint
@@ -67,7 +67,9 @@ BEGIN
             WHERE p.all_held IS NOT NULL
                 AND t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL
                 AND (t.due, t.id) >= (from_due, from_id) AND t.due <= c.now
-            ORDER BY t.due, t.id OFFSET 5000 LIMIT 1) edge ON true
+            ORDER BY t.due, t.id
+            OFFSET CASE most WHEN 0 THEN holds ELSE greatest(5000, 20 * most) END LIMIT 1
+        ) edge ON true
         CROSS JOIN LATERAL (
             SELECT coalesce(array_agg(l.ctid), '{}') AS tids, sum(l.bytes) AS size,
                 min(l.ends) AS ends
@@ -80,6 +82,10 @@ BEGIN
                     AND (t.due, t.id) < (coalesce(edge.due, c.now + 1), coalesce(edge.id, least_id))
                     AND NOT coalesce(p.all_held OR t.tag = ANY (p.tags), false)
                 ORDER BY t.due, t.id LIMIT most FOR UPDATE SKIP LOCKED) l) f;
+    -- A claim that is far behind puts nothing off, as other timers wait for it: looks do that.
+    IF last.due IS NOT NULL AND most > 0 THEN
+        holds := 0;
+    END IF;
     IF cardinality(tids) = most AND most > 0 THEN
         SELECT t.* INTO last FROM tickwheel.timer t WHERE t.ctid = tids[cardinality(tids)];
     END IF;
@@ -105,10 +111,6 @@ BEGIN
             ORDER BY t.due, t.id LIMIT holds FOR UPDATE SKIP LOCKED);
     END IF;
     begun := tickwheel.clock();
-    IF cardinality(held) = holds AND most = 0 THEN
-        last.due := from_due;
-        last.id := from_id;
-    END IF;
     IF cardinality(held) > 0 THEN
         -- Locks the pauses. A call that ends or shortens one of them waits for this claim, and then
         -- releases the rows that this claim puts off. Otherwise nothing would release them.
@@ -512,10 +514,10 @@ END $$;
 -- greater, and `has_ended`: whether any of these claims has run out. `running`: the number of the
 -- oldest transaction that runs. `number`: a transaction's number that was taken after `now`; null
 -- if no transaction above `above` has ended.
-CREATE FUNCTION tickwheel.look(namespace text, dues bigint, claims bigint, above bigint)
-RETURNS TABLE (
-    now bigint, due bigint, id bigint, held boolean, oldest bigint, has_ended boolean,
-    running bigint, number bigint, started bigint
+CREATE FUNCTION tickwheel.look(
+    namespace text, dues bigint, claims bigint, above bigint, OUT now bigint, OUT due bigint,
+    OUT id bigint, OUT held boolean, OUT oldest bigint, OUT has_ended boolean, OUT running bigint,
+    OUT number bigint, OUT started bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -539,7 +541,6 @@ BEGIN
     has_ended := oldest IS NOT NULL AND EXISTS (
         SELECT FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= claims AND t.until <= now);
-    RETURN NEXT;
 END $$;
 
 -- A session keeps the plans of functions, also plans that were made while the table was empty. The

@@ -229,7 +229,8 @@ impl<B: Bench> Pair<'_, B> {
             false => usize::MAX,
         };
         let limit = self.random.below(5) as u32;
-        let holds = self.random.below(4) as u32;
+        // No node asks for nothing at all.
+        let holds = u32::from(limit == 0) + self.random.below(4) as u32;
         let anew = self.random.one_in(4);
         for (want, cursor) in wants.iter_mut().zip(self.cursors) {
             want.limit = limit;
