@@ -329,6 +329,7 @@ impl<S: Store> Durable<S> {
 
     /// Stops claims, and waits: for running handlers without limit, then for their
     /// acknowledgements a lease at most. What is not acknowledged by then runs again elsewhere.
+    /// Drain before you shut the timer down: after that no acknowledgement is waited for.
     /// Other nodes run the other timers. Do not wait for a drain in a handler, for which the drain
     /// waits.
     ///

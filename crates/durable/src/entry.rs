@@ -177,12 +177,14 @@ pub struct Due {
     /// The payload.
     pub payload: Vec<u8>,
     /// Identifies this timer: the same in each attempt, after [`Outcome::Again`], and after a
-    /// requeue. With [`planned`](Self::planned) it identifies one run of a series.
+    /// requeue. With [`planned`](Self::planned) it identifies one run of a series, unless a touch
+    /// moves a retry.
     pub id: i64,
     /// When the timer was due.
     pub at: StoreTime,
     /// The first due time. `at` is later after a schedule in the past, a [spread](When::Spread), a
-    /// [pause](crate::Durable::pause) or a retry.
+    /// [pause](crate::Durable::pause) or a retry, after the run of the key's former timer, and if a
+    /// claim was answered too late and given back.
     pub planned: StoreTime,
     /// The number of this attempt, from 1. Attempts that ended in a crash which another timer may
     /// have caused do not count.
@@ -253,8 +255,9 @@ pub enum Cancelled {
     Cancelled(Vec<u8>),
     /// A handler has the timer, or had it when its node died: then the timer is run once more. The
     /// timer ends with that run: it is neither retried nor due again, whatever the handler answers.
-    /// The run is certain unless the key is scheduled again, or the timer
-    /// [expires](Entry::expires_after), before a handler has it.
+    /// The run is certain unless the key is scheduled again, also before this call, or the timer
+    /// [expires](Entry::expires_after), before a handler has it; and unless the run that crashed
+    /// was the last that [`max_attempts`](crate::DurableBuilder::max_attempts) allows.
     Running,
     /// The key has no timer. A `schedule` that was [uncertain](Error::Uncertain) may still commit
     /// one: repeat that call until it is answered, and then cancel.

@@ -121,7 +121,10 @@ async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     match &options.target {
         None => Ok(()),
-        Some(Target::File(path)) => tell(&start(Durable::sqlite(path)).await?, options).await,
+        Some(Target::File(path)) => {
+            let node = Durable::sqlite(path).existing_tables();
+            tell(&start(node).await?, options).await
+        }
         Some(Target::Server(server)) => look_at_server(server, options).await,
     }
 }

@@ -67,6 +67,9 @@ impl<S: Store> Runner<S> {
         let mut counted = node.count();
         counted.claimed += claims.rows.len() as u64;
         counted.expired += claims.expired;
+        for row in &claims.rows {
+            counted.lateness.record(claims.now.since(row.due));
+        }
         drop(counted);
         // After a late answer the claims may run out before their first renewal.
         let took = node.timer.now().saturating_duration_since(asked);
@@ -139,7 +142,6 @@ impl<S: Store> Runner<S> {
         if attempts > node.options.max_attempts {
             return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
         }
-        node.count().lateness.record(work.late_by);
         let due = self.due(work);
         let mut run = Box::pin(contained(|| (self.handler)(due)));
         let outcome = match node.options.time_limit {

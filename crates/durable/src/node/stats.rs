@@ -15,9 +15,11 @@ pub struct Stats {
     /// Handlers that answered [`Done`](crate::Outcome::Done) or [`Again`](crate::Outcome::Again),
     /// without timers that were acknowledged in a transaction.
     pub done: u64,
-    /// Attempts that failed and will be repeated.
+    /// Attempts that failed and will be repeated, unless the timer was cancelled or scheduled again
+    /// during that run.
     pub retried: u64,
-    /// Timers that were given up.
+    /// Timers that were given up, also those that were cancelled or scheduled again during their
+    /// last run: these are in no list of dead timers.
     pub dead: u64,
     /// Timers that [expired](crate::Entry::expires_after) before a handler had them.
     pub expired: u64,

@@ -65,7 +65,7 @@ impl Clocks {
                 steady: shown.origin + shown.passed,
             }
         };
-        thread::start(path, Box::new(clocks)).await
+        thread::start(file(&path), Box::new(clocks)).await
     }
 }
 
@@ -139,9 +139,15 @@ impl Bench for Bed {
     }
 }
 
+fn file(path: &Path) -> SqliteFile {
+    SqliteFile {
+        path: path.to_owned(),
+        makes_tables: true,
+    }
+}
+
 async fn open(path: &Path) -> Result<Sqlite, Error> {
-    let path = path.to_owned();
-    SqliteFile { path }.open(Duration::from_secs(5)).await
+    file(path).open(Duration::from_secs(5)).await
 }
 
 #[tokio::test]

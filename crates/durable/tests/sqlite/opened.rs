@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::{Due, Durable, Entry, Error};
+use tickwheel_durable::{Due, Durable, Entry, Error, Outcome};
 use tokio::sync::mpsc::unbounded_channel;
 
 const PATH: &str = "TICKWHEEL_SECOND_PATH";
@@ -167,6 +167,31 @@ async fn other_versions_and_damaged_files_are_refused() {
     let refused = open(&damaged).await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable(_)));
     assert!(refused.to_string().contains("damaged"), "{refused}");
+}
+
+#[tokio::test]
+async fn nothing_is_made_where_tables_must_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("own");
+    let timer = Timer::builder().start().unwrap();
+    let existing = || Durable::sqlite(&path).existing_tables();
+    let done = |_| async { Outcome::Done };
+    let missing = existing().start(&timer, done).await.unwrap_err();
+    assert!(matches!(missing, Error::Unavailable(_)), "{missing}");
+    assert!(!path.exists());
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute_batch("CREATE TABLE orders (number INTEGER)")
+        .unwrap();
+    drop(file);
+    let own = fs::read(&path).unwrap();
+    let refused = existing().start(&timer, done).await.unwrap_err();
+    assert!(
+        matches!(refused, Error::UnknownSchema { found: 0, known: 1 }),
+        "{refused}"
+    );
+    assert!(fs::read(&path).unwrap() == own, "it is as it was");
+    drop(open(&path).await.unwrap());
+    existing().start(&timer, done).await.unwrap();
 }
 
 #[tokio::test]

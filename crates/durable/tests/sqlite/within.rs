@@ -123,6 +123,49 @@ async fn nothing_is_done_once_a_statement_has_ended_the_transaction() {
     assert_eq!(count(&node).await, 1);
 }
 
+/// An error whose conversion panics, and an answer whose drop does.
+#[derive(Debug)]
+struct Bomb;
+
+impl From<Error> for Bomb {
+    fn from(_: Error) -> Self {
+        panic!("as it is meant to");
+    }
+}
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("as it is meant to");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_the_caller_s_types_does_not_end_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (node, _calls) = open(&folder.path().join("timers")).await.unwrap();
+    let failing = node.clone();
+    let converted = tokio::spawn(async move {
+        failing
+            .transact::<(), Bomb>(|transaction| {
+                transaction.connection().execute_batch("ROLLBACK").unwrap();
+                Ok(())
+            })
+            .await
+            .is_ok()
+    });
+    assert!(converted.await.unwrap_err().is_panic());
+    // Asks, and is dropped before the answer.
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let dropped = node.transact(move |_| {
+        let _ = gone.recv();
+        Ok::<_, Error>(Bomb)
+    });
+    let asked = tokio::time::timeout(Duration::from_millis(10), dropped).await;
+    assert!(asked.is_err());
+    drop(go);
+    assert!(node.get("any").await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn a_constraint_that_is_checked_last_takes_the_timers_back() {
     let folder = tempfile::tempdir().unwrap();

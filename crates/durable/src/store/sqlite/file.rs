@@ -1,6 +1,7 @@
 //! The file: its lock, the check that it is still at its path, and its tables.
 
 use crate::entry::Error;
+use crate::store::sqlite::SqliteFile;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -105,10 +106,12 @@ impl Guard {
     }
 }
 
-/// Returns the canonical path, which all nodes of the file use. Makes the file if there is none.
-fn find(path: &Path) -> io::Result<PathBuf> {
+/// Returns the canonical path, which all nodes of the file use. Makes the file if there is none and
+/// its tables may be made.
+fn find(what: &SqliteFile) -> io::Result<PathBuf> {
+    let path = &what.path;
     match path.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if what.makes_tables && error.kind() == io::ErrorKind::NotFound => {
             // There was no file: closing this descriptor drops no other node's lock.
             OpenOptions::new()
                 .create(true)
@@ -122,8 +125,8 @@ fn find(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Opens a file for this node alone, and makes the tables if they are missing.
-pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
-    let path = &find(path).map_err(Error::unavailable)?;
+pub(super) fn open(what: &SqliteFile) -> Result<(Connection, Guard), Error> {
+    let path = &find(what).map_err(Error::unavailable)?;
     let guard = Guard::take(path).map_err(Error::unavailable)?;
     // If the file is read-only, SQLite would open it for reading, and fail later at a lock.
     let writable = OpenOptions::new().append(true).open(path);
@@ -131,7 +134,7 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
     // Without the flags that let a path ask for a database in memory.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut file = Connection::open_with_flags(path, flags).map_err(Error::unavailable)?;
-    let found = prepare(&mut file).map_err(explain)?;
+    let found = prepare(&mut file, what.makes_tables).map_err(explain)?;
     if found != VERSION {
         let known = VERSION;
         return Err(Error::UnknownSchema { found, known });
@@ -151,10 +154,15 @@ pub(super) fn open(path: &Path) -> Result<(Connection, Guard), Error> {
     Ok((file, guard))
 }
 
-/// Takes SQLite's lock, makes the tables if there are none, and returns their version.
-fn prepare(file: &mut Connection) -> rusqlite::Result<i32> {
+/// Takes SQLite's lock, makes the tables if there are none, and returns their version; 0 if there
+/// are none and none are made.
+fn prepare(file: &mut Connection, makes_tables: bool) -> rusqlite::Result<i32> {
     // Set before the log is opened: SQLite then keeps its lock, and needs no shared memory.
     file.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    let is_new = !file.table_exists(None, "tickwheel_version")?;
+    if is_new && !makes_tables {
+        return Ok(0);
+    }
     file.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     // Each commit is on the disk before it is answered.
     file.pragma_update(None, "synchronous", "FULL")?;
@@ -162,7 +170,10 @@ fn prepare(file: &mut Connection) -> rusqlite::Result<i32> {
     file.pragma_update(None, "cache_size", -16_384)?;
     file.set_prepared_statement_cache_capacity(64);
     file.execute_batch("BEGIN EXCLUSIVE; COMMIT;")?;
-    if file.table_exists(None, "tickwheel_version")? {
+    // From now on this connection alone has the file. A backup onto another file that is busy, or
+    // onto this one, must not keep all calls waiting.
+    file.busy_timeout(Duration::ZERO)?;
+    if !is_new {
         return file.query_row("SELECT version FROM tickwheel_version", [], |row| {
             row.get(0)
         });

@@ -27,7 +27,7 @@ use std::time::Duration;
 /// One thread has the connection. It commits simultaneous calls together, except for each
 /// [`transact`](Durable::transact). Each commit is flushed to the disk: an answered call survives a
 /// crash of the machine. The store's clock is this machine's time of day. When it leaps, claims
-/// last as long as before, and timers that have become due are found at once.
+/// last as long as before, and timers that have become due are found within a second.
 ///
 /// The node locks a second file, whose name ends in `-lock`, and leaves it there. Read and write
 /// the timers' tables, whose names begin with `tickwheel_`, only through the node. Do not put the
@@ -44,6 +44,7 @@ pub struct Sqlite {
 #[derive(Debug)]
 pub struct SqliteFile {
     path: PathBuf,
+    makes_tables: bool,
 }
 
 impl Durable<Sqlite> {
@@ -52,7 +53,18 @@ impl Durable<Sqlite> {
     /// for the first one to end, and then fails to start. A start reads all timers, and fails if
     /// their table is damaged.
     pub fn sqlite(path: impl Into<PathBuf>) -> DurableBuilder<SqliteFile> {
-        DurableBuilder::new(SqliteFile { path: path.into() })
+        DurableBuilder::new(SqliteFile {
+            path: path.into(),
+            makes_tables: true,
+        })
+    }
+}
+
+impl DurableBuilder<SqliteFile> {
+    /// Refuses to start if there is no file, or no table of timers in it: nothing is made.
+    pub fn existing_tables(mut self) -> Self {
+        self.store.makes_tables = false;
+        self
     }
 }
 
@@ -60,7 +72,7 @@ impl OpenStore for SqliteFile {
     type Store = Sqlite;
 
     async fn open(self, _: Duration) -> Result<Sqlite, Error> {
-        thread::start(self.path, Box::new(Shown::now)).await
+        thread::start(self, Box::new(Shown::now)).await
     }
 }
 

@@ -1,12 +1,12 @@
 //! The thread that owns the file, and commits for many calls at once.
 
 use crate::entry::Error;
-use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::file::{self, Guard};
+use crate::store::sqlite::{Sqlite, SqliteFile};
 use crate::when::StoreTime;
 use rusqlite::{Connection, ErrorCode};
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -95,11 +95,11 @@ pub(super) struct Job {
 }
 
 /// Starts a thread, and opens the file there.
-pub(super) async fn start(path: PathBuf, clocks: Clocks) -> Result<Sqlite, Error> {
+pub(super) async fn start(what: SqliteFile, clocks: Clocks) -> Result<Sqlite, Error> {
     let (jobs, queue) = mpsc::channel();
     let (opened, is_open) = oneshot::channel();
     let run = move || {
-        let (file, guard) = match file::open(&path) {
+        let (file, guard) = match file::open(&what) {
             Ok(open) => open,
             Err(error) => {
                 let _ = opened.send(Err(error));
@@ -135,7 +135,9 @@ impl Sqlite {
         let run = Box::new(move |file: &Connection, state: &State| {
             let result = run(file, state);
             let is_done = result.is_ok();
-            let _ = answer.send(result); // Fails if the caller was dropped.
+            // If the caller was dropped, this drops the answer. Its `Drop` may be the user's code,
+            // and panic.
+            drop(catch_unwind(AssertUnwindSafe(|| answer.send(result).is_ok())));
             is_done
         });
         let job = Job {

@@ -30,6 +30,7 @@ pub struct Transaction<'a> {
 /// Why a transaction did nothing.
 enum Failed<E> {
     Told(E),
+    Ended(Error),
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -97,7 +98,7 @@ impl Durable<Sqlite> {
             match changed {
                 Ok(Ok(answer)) => match ended {
                     Ok(first) => Ok((answer, first)),
-                    Err(error) => Err(Failed::Told(error.into())),
+                    Err(error) => Err(Failed::Ended(error)),
                 },
                 Ok(Err(error)) => Err(Failed::Told(error)),
                 Err(panic) => Err(Failed::Panicked(panic)),
@@ -113,6 +114,8 @@ impl Durable<Sqlite> {
                 Ok(answer)
             }
             Err(Failed::Told(error)) => Err(error),
+            // Converted here: the conversion is the caller's code, and may panic.
+            Err(Failed::Ended(error)) => Err(error.into()),
             // Panics in the caller's task. The thread goes on.
             Err(Failed::Panicked(panic)) => resume_unwind(panic),
         }
