@@ -150,13 +150,13 @@ impl Rows for Table {
     fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error> {
         let rows = self.rows.iter();
         let lapsed = rows.filter_map(|(name, row)| Some((row.lapsed(now)?, name)));
-        let mut lapsed: Vec<_> = lapsed
-            .filter(|((crashes, _), _)| *crashes <= most)
-            .collect();
+        let lapsed = lapsed.filter(|(lapsed, _)| lapsed.crashes <= most);
+        let mut lapsed: Vec<_> = lapsed.collect();
         lapsed.sort();
-        let first = lapsed.into_iter().take(limit as usize);
-        Ok(first
-            .map(|((crashes, _), name)| (crashes, name.clone()))
+        lapsed.truncate(limit as usize);
+        let named = lapsed.into_iter();
+        Ok(named
+            .map(|(lapsed, name)| (lapsed.crashes, name.clone()))
             .collect())
     }
 

@@ -62,6 +62,13 @@ pub(super) enum State {
     },
 }
 
+/// The order of takeovers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Lapsed {
+    pub(super) crashes: u32,
+    token: i64,
+}
+
 impl Timer {
     fn new(new: &NewTimer, waits: Option<StoreTime>, now: StoreTime) -> Self {
         let mut due = new.when.due(now);
@@ -226,11 +233,13 @@ impl Row {
         self.begin(name, lease, claims)
     }
 
-    /// Returns the row's place in the order of takeovers, if its claim has run out: its crashes and
-    /// its token.
-    pub(super) fn lapsed(&self, now: StoreTime) -> Option<(u32, i64)> {
+    /// Returns the row's place in the order of takeovers, if its claim has run out.
+    pub(super) fn lapsed(&self, now: StoreTime) -> Option<Lapsed> {
         match self.state {
-            State::Claimed { until, .. } if until <= now => Some((self.timer.crashes, self.token)),
+            State::Claimed { until, .. } if until <= now => Some(Lapsed {
+                crashes: self.timer.crashes,
+                token: self.token,
+            }),
             _ => None,
         }
     }

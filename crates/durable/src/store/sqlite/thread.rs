@@ -64,8 +64,8 @@ impl State {
         wall.plus(now.saturating_duration_since(steady))
     }
 
-    /// Reads the clocks, between transactions. After a leap the ends of claims are moved by as much:
-    /// the node that has the claims is alive.
+    /// Reads the clocks, between transactions. After a leap the ends of claims are moved by as
+    /// much: the node that has the claims is alive.
     fn look(&mut self, file: &Connection) {
         let shown = (self.clocks)();
         let leapt = shown.wall.as_micros() - self.now().as_micros();
@@ -137,7 +137,9 @@ impl Sqlite {
             let is_done = result.is_ok();
             // If the caller was dropped, this drops the answer. Its `Drop` may be the user's code,
             // and panic.
-            drop(catch_unwind(AssertUnwindSafe(|| answer.send(result).is_ok())));
+            drop(catch_unwind(AssertUnwindSafe(|| {
+                answer.send(result).is_ok()
+            })));
             is_done
         });
         let job = Job {
