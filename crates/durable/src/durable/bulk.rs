@@ -73,7 +73,9 @@ impl<S: Store> Durable<S> {
     /// pause. A claim that is under way as the pause begins may still call handlers.
     ///
     /// A held timer costs one write when it is due, or soon after if many are due at once, and
-    /// nothing else until the pause ends. The time of the pause does not count as lateness.
+    /// nothing else until the pause ends. A call that replaces a pause writes the timers that the
+    /// pause has put off twice. The time of the pause does not count as the lateness of timers that
+    /// were put off. Each claim reads all present pauses: a thousand of them are many.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel), but the pause may be set already: repeat the call.
@@ -83,7 +85,9 @@ impl<S: Store> Durable<S> {
 
     /// Ends a [`pause`](Self::pause) of all timers, or of a tag, and returns how many timers the
     /// pause had put off, 1,000 in a step. Timers that another pause holds are counted, and put off
-    /// again. Timers that have just become due may fire a second later.
+    /// again. Timers that have just become due may fire a second later. If the call is dropped, or
+    /// its process dies, some timers are still held though [`pauses`](Self::pauses) lists no pause:
+    /// repeat the call.
     ///
     /// # Errors
     /// As for [`pause`](Self::pause); some timers may still be held: repeat the call.

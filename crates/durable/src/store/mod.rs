@@ -48,7 +48,7 @@ impl Name {
 pub struct Place {
     /// When the timer is due; of a dead timer, when it died.
     pub due: StoreTime,
-    /// The timer's number, drawn at random.
+    /// The timer's number: it decides among timers of one moment.
     pub id: i64,
 }
 

@@ -36,7 +36,7 @@ async fn text(client: &Client, sql: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_effect_and_its_acknowledgement_are_one() {
-    let server = Server::start(&["fsync=off"]).unwrap();
+    let server = Server::start(&["fsync=off", "max_prepared_transactions=1"]).unwrap();
     let (node, mut fired) = node(&server).await;
     let mut client = connect(&server.config()).await.unwrap();
     node.schedule(Entry::keyed("a", SOON, "x")).await.unwrap();
@@ -68,6 +68,15 @@ async fn an_effect_and_its_acknowledgement_are_one() {
     let nobody = "SELECT tickwheel.ack('default', 'kb', -$1::bigint)";
     let refused = client.execute(nobody, &[&due.token]).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "TW001");
+    // Nodes are told of what waits for the end of the run: such a transaction cannot be prepared.
+    node.schedule(Entry::keyed("c", SOON, "x")).await.unwrap();
+    let due = next(&mut fired).await;
+    node.schedule(Entry::keyed("c", SOON, "y")).await.unwrap();
+    let change = client.transaction().await.unwrap();
+    due.ack_in(&change).await.unwrap();
+    let refused = change.batch_execute("PREPARE TRANSACTION 'a'").await;
+    let refused = format!("{:?}", refused.unwrap_err());
+    assert!(refused.contains("NOTIFY"), "{refused}");
 }
 
 /// As after a leap of the store's clock: a handler whose claim another node has taken learns it

@@ -51,7 +51,9 @@ DECLARE
     size bigint;
     expires bigint;
     ended bigint := 0;
-    all_until bigint;
+    -- The pauses that hold these rows, and their ends.
+    scopes text[];
+    untils bigint[];
     last tickwheel.timer;
     next tickwheel.timer;
 BEGIN
@@ -114,22 +116,19 @@ BEGIN
     IF cardinality(held) > 0 THEN
         -- Locks the pauses. A call that ends or shortens one of them waits for this claim, and then
         -- releases the rows that this claim puts off. Otherwise nothing would release them.
-        PERFORM FROM unnest(ARRAY[''] || ARRAY(
+        SELECT array_agg(p.scope), array_agg(p.until) INTO scopes, untils
+            FROM unnest(ARRAY[''] || ARRAY(
                 SELECT DISTINCT 't' || t.tag FROM tickwheel.timer t
                 WHERE t.ctid = ANY (held) AND t.tag IS NOT NULL)) AS s(scope)
             CROSS JOIN LATERAL (
-                SELECT FROM tickwheel.pause p
+                SELECT p.scope, p.until FROM tickwheel.pause p
                 WHERE p.space = namespace AND p.scope = s.scope AND p.until > now FOR SHARE) p;
-        SELECT p.until INTO all_until FROM tickwheel.pause p
-            WHERE p.space = namespace AND p.scope = '' AND p.until > now;
         -- A pause may have ended by now, but no row may become due before `begun`: see `Floor`.
         UPDATE tickwheel.timer t SET held_from = coalesce(t.held_from, t.due),
-            planned = coalesce(t.planned, t.due), due = greatest(begun, all_until, (
-                SELECT p.until FROM tickwheel.pause p
-                WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now))
-        WHERE t.ctid = ANY (held) AND (all_until IS NOT NULL OR (
-            SELECT true FROM tickwheel.pause p
-            WHERE p.space = namespace AND p.scope = 't' || t.tag AND p.until > now));
+            planned = coalesce(t.planned, t.due), due = greatest(begun, (
+                SELECT max(p.until) FROM unnest(scopes, untils) AS p(scope, until)
+                WHERE p.scope IN ('', 't' || t.tag)))
+        WHERE t.ctid = ANY (held) AND ('' = ANY (scopes) OR 't' || t.tag = ANY (scopes));
     END IF;
     RETURN QUERY UPDATE tickwheel.timer t SET claim = greatest(begun, abs(t.claim) + 1),
         until = begun + lease, waits_until = NULL, held_from = NULL, attempts = t.attempts + 1
@@ -472,8 +471,16 @@ BEGIN
     WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
     SELECT t.crashes INTO level FROM c, tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor AND t.until <= c.now
-            AND t.crashes <= most_crashes
-        ORDER BY t.crashes, t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
+            AND t.crashes = 0
+        ORDER BY t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
+    -- Reads all claims that have run out, and so only if none of these has run out once alone.
+    IF NOT FOUND THEN
+        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+        SELECT t.crashes INTO level FROM c, tickwheel.timer t
+            WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor
+                AND t.until <= c.now AND t.crashes <= most_crashes
+            ORDER BY t.crashes, t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
+    END IF;
     -- The more crashes, the fewer timers run together: the one that crashes is found by that.
     most := CASE level WHEN 0 THEN most WHEN 1 THEN (most + 9) / 10 ELSE (most + 99) / 100 END;
     WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)

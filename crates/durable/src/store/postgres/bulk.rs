@@ -10,9 +10,12 @@ use tokio_postgres::Row;
 /// Timers of a tag that no handler has, by the index of tags.
 const TAGGED: &str = "tag = $2 AND space || '' = $1 AND died IS NULL
     AND CASE WHEN claim > 0 THEN next IS NOT NULL ELSE NOT cancelled END";
-/// Timers that a pause has put off, by the index of these.
-const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0
-    AND ($2 IS NULL OR tag || '' = $2)";
+/// Timers that a pause has put off: all of them, and those of a tag, each by an index of its own.
+/// There may be millions of other tags. The two conditions imply nothing of each other for the
+/// planner.
+const HELD: &str = "held_from IS NOT NULL AND space || '' = $1 AND claim <= 0 AND $2 IS NULL";
+const HELD_TAGGED: &str =
+    "coalesce(held_from, -1) >= 0 AND tag || '' = $2 AND space || '' = $1 AND claim <= 0";
 /// Dead timers of a tag, by the index of tags; one dead timer and all of them, by the primary key.
 /// A column inside of `coalesce` fits no index: so the planner does not take that of deaths.
 const DEAD_TAGGED: &str =
@@ -116,7 +119,8 @@ pub(super) async fn step(
     let (sql, moment) = match bulk {
         Bulk::Cancel(_) => (statement(TAGGED, CANCEL), Moment::default()),
         Bulk::Touch(_, moment) => (statement(TAGGED, TOUCH), *moment),
-        Bulk::Release(_) => (statement(HELD, RELEASE), Moment::default()),
+        Bulk::Release(None) => (statement(HELD, RELEASE), Moment::default()),
+        Bulk::Release(Some(_)) => (statement(HELD_TAGGED, RELEASE), Moment::default()),
         Bulk::Requeue(_, latest) => (statement(dead, REQUEUE), until(latest)),
         Bulk::RequeueOne(_) => (statement(ONE_DEAD, REQUEUE), Moment::default()),
         Bulk::Delete(_, latest) => (statement(dead, DELETE), until(latest)),
@@ -159,7 +163,7 @@ fn scope(tag: Option<&str>) -> String {
     tag.map_or(String::new(), |tag| format!("t{tag}"))
 }
 
-/// Sets a pause, or ends it and deletes those that are over.
+/// Sets a pause, or ends it. Deletes those that are over: each claim reads all pauses.
 pub(super) async fn pause(
     at: &impl Ask,
     space: &str,
@@ -172,7 +176,10 @@ pub(super) async fn pause(
             WHERE space = $1 AND (scope = $2 OR until <= tickwheel.clock())";
         return at.ask(sql, &[&space, &scope]).await.map(drop);
     };
-    let sql = "INSERT INTO tickwheel.pause (space, scope, until)
+    let sql = "WITH over AS (
+            DELETE FROM tickwheel.pause
+            WHERE space = $1 AND scope <> $2 AND until <= tickwheel.clock())
+        INSERT INTO tickwheel.pause (space, scope, until)
         VALUES ($1, $2, least(greatest($3, tickwheel.clock() + $4), 100000000000000000))
         ON CONFLICT (space, scope) DO UPDATE SET until = excluded.until";
     let moment = until.at.as_micros();

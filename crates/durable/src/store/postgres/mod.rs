@@ -37,9 +37,9 @@ use tokio_postgres::{Config, IsolationLevel, NoTls, Socket};
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
 /// A node has six connections: one each to claim, to acknowledge, for looks and for notices, and
-/// two for users' writes. Lists of timers use a seventh. A node behind PgBouncer in transaction
-/// mode works; it hears no notices there, and finds within a second what other nodes have
-/// scheduled.
+/// two for users' writes. Lists and changes of many timers use a seventh. A node behind PgBouncer
+/// in transaction mode works; it hears no notices there, and finds within a second what other nodes
+/// have scheduled.
 pub struct Postgres {
     space: String,
     connector: Connector,
@@ -47,7 +47,7 @@ pub struct Postgres {
     acknowledge: Link,
     look: Link,
     write: [Link; 2],
-    /// For lists, which may take long: no other call waits behind them.
+    /// For lists and changes of many timers, which may take long: no other call waits behind them.
     list: Link,
     /// How many writes there were: they take turns on the write links.
     turn: AtomicUsize,
@@ -272,7 +272,7 @@ impl Operations for Postgres {
     }
 
     async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
-        bulk::step(self.write(), &self.space, &bulk, after, limit).await
+        bulk::step(&self.list, &self.space, &bulk, after, limit).await
     }
 
     async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {

@@ -55,6 +55,8 @@ CREATE INDEX timer_claim ON tickwheel.timer ((space || ''), claim) WHERE claim >
 CREATE INDEX timer_died ON tickwheel.timer ((space || ''), died, id) WHERE died IS NOT NULL;
 CREATE INDEX timer_tag ON tickwheel.timer (tag, (space || ''), name) WHERE tag IS NOT NULL;
 CREATE INDEX timer_held ON tickwheel.timer ((space || ''), name) WHERE held_from IS NOT NULL;
+CREATE INDEX timer_held_tag ON tickwheel.timer ((tag || ''), (space || ''), name)
+    WHERE coalesce(held_from, -1) >= 0;
 
 -- Pauses. `scope`: '' for all timers of the namespace, or 't' and a tag.
 CREATE TABLE tickwheel.pause (
@@ -117,7 +119,7 @@ BEGIN
         RAISE EXCEPTION 'a payload is over 1 MiB, or a namespace, key or tag over 512 bytes';
     END IF;
     RETURN (SELECT b.answer = 2 FROM tickwheel.schedule_batch(namespace, ARRAY[row_name],
-        ARRAY[number], ARRAY[at], '{0}', ARRAY[at], '{NULL}',
+        ARRAY[number], ARRAY[at], '{0}', ARRAY[at], ARRAY[NULL::bigint],
         ARRAY[CASE WHEN expires_after IS NOT NULL THEN after END], ARRAY[tag], ARRAY[payload],
         '{}', NULL, true) b WHERE b.answer > 0);
 END $$;
@@ -155,7 +157,8 @@ DECLARE
     own record;
 BEGIN
     SELECT b.* INTO own FROM tickwheel.ack_batch(namespace, ARRAY[name], ARRAY[claim], '{0}', '{0}',
-        '{0}', '{NULL}', '{NULL}', '{NULL}', true) b WHERE b.number = 1;
+        '{0}', ARRAY[NULL::bigint], ARRAY[NULL::bytea], ARRAY[NULL::text], true) b
+        WHERE b.number = 1;
     IF own.answer IS NOT TRUE THEN
         RAISE EXCEPTION 'the timer is another''s by now, or has ended' USING ERRCODE = 'TW001';
     END IF;

@@ -198,7 +198,7 @@ async fn ask_for_many(at: &Explained) -> Vec<Asked> {
         (
             "release tag",
             Bulk::Release(tag()),
-            &["timer_held", "timer_pkey"],
+            &["timer_held_tag", "timer_pkey"],
         ),
         ("requeue", Bulk::Requeue(None, now), KEY),
         ("requeue tag", Bulk::Requeue(tag(), now), tagged),

@@ -3,11 +3,11 @@
 use super::open;
 use super::server::{Server, connect};
 use crate::durable::{Durable, OpenStore};
-use crate::entry::{Error, Scheduled};
+use crate::entry::{Error, Scheduled, Search};
 use crate::store::conformance::{everything, timer};
 use crate::store::postgres::{VERSION, migration};
 use crate::store::{Name, NewTimer, Operations, Renewal, Want};
-use crate::when::StoreTime;
+use crate::when::{Moment, StoreTime, When};
 use std::time::Duration;
 
 const LATER: Duration = Duration::from_secs(3_600);
@@ -55,6 +55,44 @@ async fn the_floor_rises_but_for_what_a_transaction_may_still_write() {
         looks += 1;
     }
     assert!((1..=64).contains(&looks), "{looks}");
+}
+
+/// Otherwise the end of such a pause would not wait for the claim, and the claim's rows would stay
+/// put off.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_puts_off_only_to_the_ends_of_pauses_that_it_has_locked() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let store = open(&server, "node").await;
+    let other = connect(&server.config()).await.unwrap();
+    let look = connect(&server.config()).await.unwrap();
+    let moment = |seconds| Some(Moment::from(When::After(Duration::from_secs(seconds))));
+    let tag = |tag: &str| Some(tag.to_owned());
+    let timers = [(1, "a"), (2, "b")].map(|(id, name)| NewTimer {
+        tag: tag(name),
+        ..timer(&Name::of_key(name), id, Duration::ZERO)
+    });
+    store.schedule(timers.into(), false).await.unwrap();
+    store.pause(None, moment(100)).await.unwrap();
+    store.pause(tag("a"), moment(100)).await.unwrap();
+    // A call that changes a pause, and whose commit takes long.
+    let change = "BEGIN; UPDATE tickwheel.pause SET until = until + 1 WHERE scope = 'ta'";
+    other.batch_execute(change).await.unwrap();
+    let meanwhile = async {
+        let waits = "SELECT FROM pg_locks WHERE NOT granted";
+        while look.query(waits, &[]).await.unwrap().is_empty() {}
+        store.pause(tag("b"), moment(3_600)).await.unwrap();
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (claims, ()) = tokio::join!(store.claim(everything(10)), meanwhile);
+    assert_eq!(claims.unwrap().held, 2);
+    let listed = store.list(Search::new(10)).await.unwrap();
+    let limit = store
+        .look()
+        .await
+        .unwrap()
+        .now
+        .plus(Duration::from_secs(200));
+    assert!(listed.iter().all(|timer| timer.at < limit), "{listed:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
