@@ -23,7 +23,7 @@ async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Durable<O::Store> {
     let timer = Timer::builder().start().unwrap();
     let handler = |_| async { Outcome::Dead("no good".to_owned()) };
     let node = node.start(&timer, handler).await.unwrap();
-    node.schedule(Entry::keyed("later", Duration::from_secs(60), "x").tag("some"))
+    node.schedule(Entry::keyed("later", Duration::from_secs(3_600), "x").tag("some"))
         .await
         .unwrap();
     node.schedule(Entry::keyed("bad", Duration::ZERO, "x"))
@@ -59,7 +59,7 @@ fn inspect(target: &str, more: &[&str], succeeds: bool, says: &[&str]) {
 }
 
 /// What is told of the timers that each node has.
-const TOLD: &[&str] = &["later", "some", "in 5", "bad", "no good"];
+const TOLD: &[&str] = &["later", "some", "in 35", "bad", "no good"];
 
 #[tokio::test]
 async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
@@ -68,7 +68,7 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
     let target = path.to_str().unwrap();
     inspect(target, &[], false, &["no such file"]);
     let node = start(Durable::sqlite(&path)).await;
-    node.pause(Some("late"), Duration::from_secs(59))
+    node.pause(Some("late"), Duration::from_secs(3_599))
         .await
         .unwrap();
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
@@ -81,7 +81,7 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
     }
     let target = crashed.to_str().unwrap();
     inspect(target, &[], true, TOLD);
-    inspect(target, &[], true, &["paused: tag late, for 5"]);
+    inspect(target, &[], true, &["paused: tag late, for 35"]);
     let listed: [(&[&str], [&str; 2]); 3] = [
         (&["--tag", "some"], ["later", "oldest first: 0"]),
         (&["--key-prefix", "ba"], ["due next: 0", "no good"]),
@@ -188,8 +188,8 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     a_server_that_demands_tls_is_looked_at(&server, &client).await;
     a_password_is_read(&server, &client).await;
     let some = &["--namespace", "some"];
-    node.pause(None, Duration::from_secs(59)).await.unwrap();
-    inspect(&target, some, true, &["paused: all, for 5"]);
+    node.pause(None, Duration::from_secs(3_599)).await.unwrap();
+    inspect(&target, some, true, &["paused: all, for 35"]);
     node.resume(None).await.unwrap();
     inspect(&target, some, true, TOLD);
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
@@ -201,7 +201,7 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     );
     have_died(&node, 2).await;
     let id = node.dead(Search::new(1)).await.unwrap()[0].id.to_string();
-    node.schedule(Entry::keyed("bad", Duration::from_secs(60), "x"))
+    node.schedule(Entry::keyed("bad", Duration::from_secs(3_600), "x"))
         .await
         .unwrap();
     let again = [some, &["--requeue", &id][..]].concat();
