@@ -218,7 +218,8 @@ END $$;
 
 -- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. A timer that
 -- waits for the end of the run takes the row, whatever the kind; if that timer was cancelled, the
--- row is deleted. `answer`: true, or false if the claim is over.
+-- row is deleted. `answer`: true, or false if the claim is over. In a user's transaction (`waits`)
+-- nodes are told of the timer that takes the row: a node tells itself.
 CREATE FUNCTION tickwheel.ack_batch(
     namespace text, names text[], tokens bigint[], kinds int[], ats bigint[], afters bigint[],
     planned_ats bigint[], payloads bytea[], reasons text[], waits boolean
@@ -257,7 +258,7 @@ BEGIN
     RETURN QUERY SELECT 0::bigint, now, NULL::bigint, NULL::boolean;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, true FROM unnest(ended) AS n;
     RETURN QUERY SELECT n, NULL::bigint, NULL::bigint, false FROM unnest(absent || fenced) AS n;
-    RETURN QUERY UPDATE tickwheel.timer t SET
+    RETURN QUERY WITH kept AS (UPDATE tickwheel.timer t SET
         claim = -t.claim, next = NULL, next_id = NULL,
         due = CASE WHEN t.next_id IS NOT NULL THEN greatest(t.next, now)
             WHEN k.kind = 3 THEN t.due WHEN k.kind = 4 THEN greatest(t.due, now)
@@ -278,8 +279,11 @@ BEGIN
         FROM unnest(kept, kinds, ats, afters, planned_ats, payloads, reasons) WITH ORDINALITY
             AS k(tid, kind, at, after, planned, payload, reason, n)
         WHERE t.ctid = k.tid
-        RETURNING k.n, CASE WHEN t.died IS NULL THEN t.due END,
-            CASE WHEN t.died IS NULL THEN t.id END, true;
+        RETURNING k.n, CASE WHEN t.died IS NULL THEN t.due END AS due,
+            CASE WHEN t.died IS NULL THEN t.id END AS id),
+        told AS (SELECT tickwheel.tell(namespace, k.due, k.id) FROM kept k
+            WHERE waits AND k.due IS NOT NULL)
+        SELECT k.n, k.due, k.id, true FROM kept k WHERE (SELECT count(*) FROM told) >= 0;
 END $$;
 
 -- Cancels timers. `answer`: true with a payload, the timer is gone; true without one, a handler has

@@ -154,14 +154,12 @@ END $$;
 CREATE FUNCTION tickwheel.ack(namespace text, name text, claim bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    own record;
+    answer boolean;
 BEGIN
-    SELECT b.* INTO own FROM tickwheel.ack_batch(namespace, ARRAY[name], ARRAY[claim], '{0}', '{0}',
-        '{0}', ARRAY[NULL::bigint], ARRAY[NULL::bytea], ARRAY[NULL::text], true) b
+    SELECT b.answer INTO answer FROM tickwheel.ack_batch(namespace, ARRAY[name], ARRAY[claim],
+        '{0}', '{0}', '{0}', ARRAY[NULL::bigint], ARRAY[NULL::bytea], ARRAY[NULL::text], true) b
         WHERE b.number = 1;
-    IF own.answer IS NOT TRUE THEN
+    IF answer IS NOT TRUE THEN
         RAISE EXCEPTION 'the timer is another''s by now, or has ended' USING ERRCODE = 'TW001';
     END IF;
-    -- Tells of the timer that waited for the end of the run, if there is one.
-    PERFORM tickwheel.tell(namespace, own.due, own.id);
 END $$;

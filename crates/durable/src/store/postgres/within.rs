@@ -2,10 +2,9 @@
 
 use crate::durable::Durable;
 use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
-use crate::store::postgres::link::Ask;
 use crate::store::postgres::schema::On;
 use crate::store::postgres::{Postgres, claims, timers};
-use crate::store::{Ack, Ending, Name, Place};
+use crate::store::{Ack, Ending, Name};
 use crate::when::When;
 use tokio_postgres::Transaction;
 
@@ -100,15 +99,9 @@ impl Due {
         let on = node.on(transaction);
         let space = &node.store().space;
         let ended = claims::acknowledge(&on, space, &[ack], true).await?;
-        let freed = ended.first;
-        if !ended.only()? {
-            return Err(Error::Fenced);
+        match ended.only()? {
+            true => Ok(()),
+            false => Err(Error::Fenced),
         }
-        // A timer that has waited for the end of the run: other nodes know nothing of it.
-        if let Some(Place { due, id }) = freed {
-            let tell = "SELECT tickwheel.tell($1, $2, $3)";
-            on.ask(tell, &[space, &due.as_micros(), &id]).await?;
-        }
-        Ok(())
     }
 }
