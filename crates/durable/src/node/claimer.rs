@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// How often a node claims at least, unless a look finds nothing that is due.
-const ALWAYS: Duration = Duration::from_secs(1);
+const ALWAYS: Duration = Duration::from_millis(1_250);
 /// How long after the last claim the next one is made, unless more rows are due: timers of about
 /// the same time are claimed together.
 const GAP: Duration = Duration::from_millis(2);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// How often a node looks: more often than [`claimer`](crate::node::claimer) claims for nothing, so
 /// that looks replace these claims.
-const EVERY: Duration = Duration::from_millis(900);
+const EVERY: Duration = Duration::from_secs(1);
 /// The largest part of the time in which a node looks, as a divisor. A look takes long over
 /// millions of dead entries in an index, which cannot be removed while a snapshot is held.
 const PART: u32 = 20;

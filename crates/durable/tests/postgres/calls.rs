@@ -108,7 +108,7 @@ async fn a_handler_learns_that_its_claim_was_taken() {
     assert!(node.get("a").await.unwrap().unwrap().running);
 }
 
-/// Seen to fail: it looked each 0.9 s.
+/// Seen to fail: it looked each second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_runs_no_timer_asks_nothing_by_itself() {
     let server = Server::start(&["fsync=off"]).unwrap();

@@ -26,9 +26,10 @@ pub(crate) async fn running(handlers: u32) -> Answer<()> {
 }
 
 pub(crate) async fn idle(far: u64, seconds: u64) -> Answer<()> {
-    for far in [0, far] {
+    for (nodes, far) in [(0, 0), (1, 0), (1, far)] {
         let server = start_server()?;
-        let nodes = start_nodes(&server, 1, &lates()).await?;
+        // Without a node: what the server uses by itself.
+        let nodes = start_nodes(&server, nodes, &lates()).await?;
         let week = Duration::from_secs(7 * 86_400);
         for first in (0..far).step_by(10_000) {
             let numbers = first..far.min(first + 10_000);
@@ -51,7 +52,10 @@ pub(crate) async fn idle(far: u64, seconds: u64) -> Answer<()> {
         let used = processor(parent)? - before;
         let rate = used.as_secs_f64() * 1e6 / begun.elapsed().as_secs_f64();
         row(
-            &format!("idle beside {far} far timers: the server's processor, us/s"),
+            &format!(
+                "idle, {} nodes and {far} far timers: the server's processor, us/s",
+                nodes.len()
+            ),
             rate,
         );
         drain(nodes).await;

@@ -534,6 +534,8 @@ CREATE FUNCTION tickwheel.look(
 DECLARE
     first_tag text;
 BEGIN
+    -- An idle node asks for nothing else. `IF` evaluates its condition without a plan, and half of
+    -- the statements are left out then: an `AND` would cost twice as much.
     now := tickwheel.clock();
     running := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
     IF pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1 > above THEN
@@ -543,15 +545,21 @@ BEGIN
     SELECT t.due, t.id, t.tag INTO due, id, first_tag FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim <= 0 AND t.died IS NULL AND t.due >= dues
         ORDER BY t.due, t.id LIMIT 1;
-    held := coalesce(due <= now, false) AND EXISTS (
-        SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now
-            AND (p.scope = '' OR p.scope = 't' || first_tag));
+    held := false;
+    IF due <= now THEN
+        held := EXISTS (
+            SELECT FROM tickwheel.pause p WHERE p.space = namespace AND p.until > now
+                AND (p.scope = '' OR p.scope = 't' || first_tag));
+    END IF;
     SELECT t.claim INTO oldest FROM tickwheel.timer t
         WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= claims
         ORDER BY t.claim LIMIT 1;
-    has_ended := oldest IS NOT NULL AND EXISTS (
-        SELECT FROM tickwheel.timer t
-        WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= claims AND t.until <= now);
+    has_ended := false;
+    IF oldest IS NOT NULL THEN
+        has_ended := EXISTS (
+            SELECT FROM tickwheel.timer t WHERE t.space || '' = namespace
+                AND t.claim > 0 AND t.claim >= claims AND t.until <= now);
+    END IF;
 END $$;
 
 -- A session keeps the plans of functions, also plans that were made while the table was empty. The
