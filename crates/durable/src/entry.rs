@@ -7,9 +7,8 @@ use crate::when::{StoreTime, When};
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The longest key, tag or namespace, in bytes.
 const LONGEST_NAME: usize = 512;
@@ -279,21 +278,20 @@ pub enum Touched {
 /// Selects timers or dead timers: all of them, unless a method leaves some out.
 ///
 /// ```
-/// use std::time::{Duration, SystemTime};
+/// use std::time::SystemTime;
 /// use tickwheel_durable::Search;
+/// use tickwheel_durable::store::Place;
 ///
-/// // The first hundred overdue timers of a customer that no handler has.
-/// let long_ago = SystemTime::UNIX_EPOCH;
-/// let overdue = Search::new(100).tag("customer-3").between(long_ago..SystemTime::now());
-/// # drop(overdue.running(false));
+/// // The first hundred timers of a customer that are due from now on.
+/// let now = Place::before(SystemTime::now().into());
+/// let search = Search::new(100).tag("customer-3").after(now);
+/// # drop(search);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Search {
     pub(crate) tag: Option<String>,
     pub(crate) prefix: Option<String>,
-    pub(crate) running: Option<bool>,
     pub(crate) after: Place,
-    pub(crate) before: Option<StoreTime>,
     pub(crate) limit: u32,
 }
 
@@ -306,9 +304,7 @@ impl Search {
         Search {
             tag: None,
             prefix: None,
-            running: None,
             after,
-            before: None,
             limit,
         }
     }
@@ -328,39 +324,18 @@ impl Search {
         self
     }
 
-    /// Keeps timers that a handler has (`true`), or that none has (`false`). No handler has dead
-    /// timers.
-    #[must_use]
-    pub fn running(mut self, running: bool) -> Self {
-        self.running = Some(running);
-        self
-    }
-
-    /// Leaves out timers that are due, or died, outside of this range.
-    #[must_use]
-    pub fn between(mut self, range: Range<SystemTime>) -> Self {
-        self.after = self.after.max(Place::before(range.start.into()));
-        self.before = Some(range.end.into());
-        self
-    }
-
-    /// Continues after a listed timer: pass the last timer of the page.
+    /// Begins after a place. To continue, pass the last timer of the page; to begin at a time, pass
+    /// [`Place::before`] it.
     #[must_use]
     pub fn after(mut self, listed: impl Into<Place>) -> Self {
         self.after = self.after.max(listed.into());
         self
     }
 
-    /// Returns whether later places may be in the range too.
-    pub(crate) fn is_before(&self, place: Place) -> bool {
-        self.before.is_none_or(|before| place.due < before)
-    }
-
     /// Returns whether the search keeps a timer, whoever has it.
     pub(crate) fn fits(&self, place: Place, key: &Option<String>, tag: &Option<String>) -> bool {
         let has_prefix = |prefix: &String| key.as_ref().is_some_and(|key| key.starts_with(prefix));
         place > self.after
-            && self.is_before(place)
             && (self.tag.is_none() || self.tag == *tag)
             && self.prefix.as_ref().is_none_or(has_prefix)
     }

@@ -116,24 +116,14 @@ impl Rows for Table {
     }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
-        // The rows of the scan, with their places if the scan goes by places.
+        // The rows of the scan, with their places if the scan goes by times.
         let wanted = |name: &Name, row: &Row| match (scan, &row.state) {
-            (Scan::Free(from), State::Free) => {
+            (Scan::Free(from), State::Free) | (Scan::Dead(from), State::Dead { .. }) => {
                 Some(row.timer.place()).filter(|place| *place >= from)
             }
-            (Scan::Dead(from), State::Dead { died, .. }) => {
-                let place = Place {
-                    due: *died,
-                    id: row.timer.id,
-                };
-                Some(place).filter(|place| *place >= from)
-            }
-            (Scan::Claimed, State::Claimed { .. }) => Some(Place::default()),
-            (Scan::Free(_) | Scan::Dead(_) | Scan::Claimed, _) => None,
-            (Scan::Of(bulk, after), _) => {
-                let is_next = name.0.as_str() > after && bulk.is_for(row);
-                is_next.then_some(Place::default())
-            }
+            (Scan::Claimed, State::Claimed { until, .. }) => Some(Place::before(*until)),
+            (Scan::Of(_, after), _) => (name.0.as_str() > after).then(Place::default),
+            _ => None,
         };
         let rows = self.rows.iter();
         let rows = rows.filter_map(|(name, row)| Some((wanted(name, row)?, name, row)));
@@ -145,19 +135,6 @@ impl Rows for Table {
             }
         }
         Ok(())
-    }
-
-    fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error> {
-        let rows = self.rows.iter();
-        let lapsed = rows.filter_map(|(name, row)| Some((row.lapsed(now)?, name)));
-        let lapsed = lapsed.filter(|(lapsed, _)| lapsed.crashes <= most);
-        let mut lapsed: Vec<_> = lapsed.collect();
-        lapsed.sort();
-        lapsed.truncate(limit as usize);
-        let named = lapsed.into_iter();
-        Ok(named
-            .map(|(lapsed, name)| (lapsed.crashes, name.clone()))
-            .collect())
     }
 
     fn pause(
@@ -180,13 +157,6 @@ impl Rows for Table {
             until: *until,
         });
         Ok(pauses.collect())
-    }
-
-    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
-        let all = self.pauses.get(&None);
-        let own = tag.and_then(|tag| self.pauses.get(&Some(tag.to_owned())));
-        let until = all.into_iter().chain(own).max().copied();
-        Ok(until.filter(|until| *until > now))
     }
 }
 

@@ -3,7 +3,7 @@
 //! writes it back.
 
 use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched};
-use crate::store::states::{Row, State};
+use crate::store::states::{Lapsed, Row, State, Timer};
 use crate::store::{
     Ack, Bulk, Changed, Claims, Ending, Look, Name, NewTimer, Place, Renewal, Step, Want, earlier,
 };
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) enum Scan<'a> {
     /// Rows that can be claimed, now or later, from a place on, in the order of places.
     Free(Place),
-    /// Claimed rows, in no order.
+    /// Claimed rows, in the order in which their claims run out.
     Claimed,
     /// Dead timers from a place on, in the order of their deaths.
     Dead(Place),
@@ -35,6 +35,14 @@ impl Want {
             limit => free == limit,
         }
     }
+}
+
+/// Returns until when a timer is paused.
+fn paused_until(pauses: &[Paused], timer: &Timer) -> Option<StoreTime> {
+    let own = pauses
+        .iter()
+        .filter(|pause| pause.tag.is_none() || pause.tag == timer.tag);
+    own.map(|pause| pause.until).max()
 }
 
 /// A function that is called with each row of a scan, and returns whether to go on.
@@ -67,13 +75,6 @@ pub(super) trait Rows: Sized {
     }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error>;
-
-    /// Returns up to `limit` timers whose claims have run out and that were in at most so many
-    /// crashes, with their crashes, in the order of crashes and then of tokens.
-    fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error>;
-
-    /// Returns until when a timer with this tag is paused.
-    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error>;
 
     /// Sets or ends a pause.
     fn pause(
@@ -181,19 +182,13 @@ pub(super) trait Rows: Sized {
         let mut free = 0;
         let mut held = 0;
         let mut bytes = 0;
-        let rows = &*self;
-        // Most timers have the same tag as the one before: its pause is looked up once.
-        let mut last_tag = None;
-        let mut paused = rows.paused_until(None, now)?;
-        rows.scan(Scan::Free(want.from), &mut |name, row| {
+        let pauses = self.pauses(now)?;
+        self.scan(Scan::Free(want.from), &mut |name, row| {
             let timer = &row.timer;
             if timer.due > now {
                 return Ok(false);
             }
-            if last_tag != timer.tag {
-                paused = rows.paused_until(timer.tag.as_deref(), now)?;
-                last_tag = timer.tag.clone();
-            }
+            let paused = paused_until(&pauses, timer);
             let length = timer.payload.len();
             let takes_bytes = paused.is_none() && !timer.has_expired(now);
             let is_long = takes_bytes && bytes + length > want.bytes && !claims.rows.is_empty();
@@ -243,10 +238,16 @@ pub(super) trait Rows: Sized {
             now,
             ..Claims::default()
         };
-        // One too many, to know whether there are more.
-        let mut lapsed = self.lapsed(most, limit + 1, now)?;
-        let crashes = lapsed.first().map_or(0, |(crashes, _)| *crashes);
-        lapsed.retain(|(other, _)| *other == crashes);
+        let mut lapsed: Vec<Lapsed> = Vec::new();
+        self.scan(Scan::Claimed, &mut |name, row| {
+            let found = row.lapsed(name, now);
+            let has_lapsed = found.is_some();
+            lapsed.extend(found.filter(|found| found.crashes <= most));
+            Ok(has_lapsed)
+        })?;
+        lapsed.sort();
+        let crashes = lapsed.first().map_or(0, |first| first.crashes);
+        lapsed.retain(|other| other.crashes == crashes);
         let limit = match crashes {
             0 => limit,
             1 => limit.div_ceil(10),
@@ -254,7 +255,7 @@ pub(super) trait Rows: Sized {
         };
         claims.more = lapsed.len() > limit as usize;
         lapsed.truncate(limit as usize);
-        for (_, name) in lapsed {
+        for Lapsed { name, .. } in lapsed {
             let Some(row) = self.load(&name)? else {
                 continue;
             };
@@ -272,13 +273,16 @@ pub(super) trait Rows: Sized {
             now,
             first: None,
             held: false,
-            lapsed: !self.lapsed(u32::MAX, 1, now)?.is_empty(),
+            lapsed: false,
         };
+        let pauses = self.pauses(now)?;
         self.scan(Scan::Free(Place::before(StoreTime::MIN)), &mut |_, row| {
             look.first = row.place();
-            if let Some(timer) = row.waiting().filter(|timer| timer.due <= now) {
-                look.held = self.paused_until(timer.tag.as_deref(), now)?.is_some();
-            }
+            look.held = row.timer.due <= now && paused_until(&pauses, &row.timer).is_some();
+            Ok(false)
+        })?;
+        self.scan(Scan::Claimed, &mut |name, row| {
+            look.lapsed = row.lapsed(name, now).is_some();
             Ok(false)
         })?;
         Ok(look)
@@ -333,23 +337,15 @@ pub(super) trait Rows: Sized {
                 .then_some(listed)
         };
         // Timers that handlers have are few, and do not lie in the order of due times.
-        if search.running != Some(false) {
-            self.scan(Scan::Claimed, &mut |name, row| {
-                found.extend(fits(name, row));
-                Ok(true)
-            })?;
-        }
-        let mut left = search.limit;
-        if search.running != Some(true) {
-            self.scan(Scan::Free(search.after), &mut |name, row| {
-                let is_before = row.place().is_some_and(|place| search.is_before(place));
-                if let Some(listed) = fits(name, row) {
-                    found.push(listed);
-                    left = left.saturating_sub(1);
-                }
-                Ok(is_before && left > 0)
-            })?;
-        }
+        self.scan(Scan::Claimed, &mut |name, row| {
+            found.extend(fits(name, row));
+            Ok(true)
+        })?;
+        let most = found.len() + search.limit as usize;
+        self.scan(Scan::Free(search.after), &mut |name, row| {
+            found.extend(fits(name, row));
+            Ok(found.len() < most)
+        })?;
         found.sort_by_key(|listed| Place::from(listed));
         found.truncate(search.limit as usize);
         Ok(found)
@@ -357,20 +353,11 @@ pub(super) trait Rows: Sized {
 
     fn dead(&self, search: &Search) -> Result<Vec<DeadTimer>, Error> {
         let mut found = Vec::new();
-        let limit = match search.running {
-            Some(true) => 0, // No handler has a dead timer.
-            _ => search.limit as usize,
-        };
+        let limit = search.limit as usize;
+        let fits = |dead: &DeadTimer| search.fits(dead.into(), &dead.key, &dead.tag);
         self.scan(Scan::Dead(search.after), &mut |_, row| {
-            let Some(dead) = row.dead() else {
-                return Ok(true);
-            };
-            let place = Place::from(&dead);
-            let is_before = search.is_before(place);
-            if search.fits(place, &dead.key, &dead.tag) {
-                found.push(dead);
-            }
-            Ok(is_before && found.len() < limit)
+            found.extend(row.dead().filter(fits));
+            Ok(found.len() < limit)
         })?;
         found.truncate(limit);
         Ok(found)

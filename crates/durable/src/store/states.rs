@@ -55,18 +55,19 @@ pub(super) enum State {
         until: StoreTime,
         then: Then,
     },
+    /// The due time is that of the death.
     Dead {
-        died: StoreTime,
         reason: String,
         former: Name,
     },
 }
 
-/// The order of takeovers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A claim that has run out. The order is that of takeovers.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lapsed {
     pub(super) crashes: u32,
     token: i64,
+    pub(super) name: Name,
 }
 
 impl Timer {
@@ -175,6 +176,9 @@ impl Row {
                 Then::Next(next) => {
                     let payload = std::mem::take(&mut next.payload);
                     *then = Then::Nothing;
+                    // Lists would show them as those of the cancelled timer.
+                    timer.payload = Vec::new();
+                    timer.tag = None;
                     return (Cancelled::Cancelled(payload), false);
                 }
                 Then::Nothing => {}
@@ -233,12 +237,13 @@ impl Row {
         self.begin(name, lease, claims)
     }
 
-    /// Returns the row's place in the order of takeovers, if its claim has run out.
-    pub(super) fn lapsed(&self, now: StoreTime) -> Option<Lapsed> {
+    /// Returns the row's claim if it has run out.
+    pub(super) fn lapsed(&self, name: &Name, now: StoreTime) -> Option<Lapsed> {
         match self.state {
             State::Claimed { until, .. } if until <= now => Some(Lapsed {
                 crashes: self.timer.crashes,
                 token: self.token,
+                name: name.clone(),
             }),
             _ => None,
         }
@@ -358,8 +363,8 @@ impl Row {
             }
             Ending::Dead(reason) => {
                 let dead = Name::of_dead(timer.id);
+                timer.due = now;
                 self.state = State::Dead {
-                    died: now,
                     reason,
                     former: name,
                 };
@@ -400,8 +405,8 @@ impl Bulk {
         let timer = match (self, &row.state) {
             (Bulk::Cancel(_) | Bulk::Touch(..), _) => row.waiting(),
             (Bulk::Release(_), State::Free) => row.timer.held_from.map(|_| &row.timer),
-            (Bulk::Requeue(_, latest) | Bulk::Delete(_, latest), State::Dead { died, .. }) => {
-                (died <= latest).then_some(&row.timer)
+            (Bulk::Requeue(_, latest) | Bulk::Delete(_, latest), State::Dead { .. }) => {
+                (row.timer.due <= *latest).then_some(&row.timer)
             }
             _ => None,
         };
@@ -411,22 +416,6 @@ impl Bulk {
 }
 
 impl Row {
-    /// Returns the row's state, as the table of states calls it.
-    #[cfg(test)]
-    pub(super) fn state(&self) -> &'static str {
-        match &self.state {
-            State::Free if self.timer.marked => "free, marked",
-            State::Free => "free",
-            State::Claimed { then, .. } => match then {
-                Then::Outcome if self.timer.marked => "claimed, marked",
-                Then::Outcome => "claimed",
-                Then::Next(_) => "claimed, next",
-                Then::Nothing => "claimed, replaced",
-            },
-            State::Dead { .. } => "dead",
-        }
-    }
-
     /// Returns the entry of the row in lists, unless the timer is dead.
     pub(super) fn listed(&self, name: &Name) -> Option<Listed> {
         let listed = |timer: &Timer, running| Listed {
@@ -441,14 +430,8 @@ impl Row {
         match &self.state {
             State::Free => Some(listed(&self.timer, false)),
             State::Claimed { then, .. } => Some(match then {
-                Then::Outcome => listed(&self.timer, true),
+                Then::Outcome | Then::Nothing => listed(&self.timer, true),
                 Then::Next(next) => listed(next, true),
-                // The tag and the payload would be those of the cancelled timer.
-                Then::Nothing => Listed {
-                    tag: None,
-                    payload: Vec::new(),
-                    ..listed(&self.timer, true)
-                },
             }),
             State::Dead { .. } => None,
         }
@@ -456,12 +439,7 @@ impl Row {
 
     /// Returns the entry of a dead timer in lists.
     pub(super) fn dead(&self) -> Option<DeadTimer> {
-        let State::Dead {
-            died,
-            reason,
-            former,
-        } = &self.state
-        else {
+        let State::Dead { reason, former } = &self.state else {
             return None;
         };
         let timer = &self.timer;
@@ -472,7 +450,7 @@ impl Row {
             tag: timer.tag.clone(),
             attempts: timer.attempts,
             reason: reason.clone(),
-            died: *died,
+            died: timer.due,
         })
     }
 }

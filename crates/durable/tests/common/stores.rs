@@ -70,24 +70,18 @@ fn searches(limit: u32, time: StoreTime) -> Vec<(Search, Filter)> {
         move |it: &Found| it.key.as_ref().is_some_and(|key| key.starts_with(start))
     };
     let has = |tag: &'static str| move |it: &Found| it.tag.as_deref() == Some(tag);
-    let until = || all().between(StoreTime::MIN.into()..time.into());
-    let from = || all().between(time.into()..StoreTime::MAX.into());
+    let from = || all().after(Place::before(time));
     vec![
         (all(), Box::new(|_| true)),
         (all().tag("tag 1"), Box::new(has("tag 1"))),
         (all().tag("no tag"), Box::new(|_| false)),
         (all().key_prefix("key 3"), Box::new(begins("key 3"))),
         (all().key_prefix("key %"), Box::new(|_| false)),
-        (all().running(true), Box::new(|it| it.running)),
-        (
-            all().running(false).key_prefix("key "),
-            Box::new(move |it| !it.running && begins("key ")(it)),
-        ),
         (
             all().tag("tag 2").key_prefix("key 1"),
             Box::new(move |it| has("tag 2")(it) && begins("key 1")(it)),
         ),
-        (until(), Box::new(move |it| it.place.due < time)),
+        (from(), Box::new(move |it| it.place.due >= time)),
         (
             from().tag("tag 2"),
             Box::new(move |it| it.place.due >= time && has("tag 2")(it)),

@@ -6,14 +6,13 @@ use crate::store::alone::Alone;
 use crate::store::conformance::beside::beside_the_model;
 use crate::store::conformance::{Bench, everything, groups, table};
 use crate::store::rows::Rows;
-use crate::store::sqlite::rows::SCANS;
+use crate::store::sqlite::rows::scans::SCANS;
 use crate::store::sqlite::{Sqlite, SqliteFile, thread};
 use crate::store::states::Row;
 use crate::store::{Ack, Claims, Ending, Name, Operations};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use crate::{DurableBuilder, Outcome};
-use rusqlite::StatementStatus;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -188,28 +187,6 @@ async fn each_statement_takes_its_index() {
         assert!(plan.contains(index), "{plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{plan}");
     }
-}
-
-#[tokio::test]
-async fn a_claim_reads_the_pauses_of_its_own_tag() {
-    let bed = Bed::make().await;
-    let scanned = bed.store.ask(
-        |file, state| {
-            let now = state.now();
-            let mut rows = crate::store::sqlite::rows::Table::new(file, &state.greatest);
-            for tag in 0..1_000 {
-                rows.pause(Some(tag.to_string()), Some(StoreTime::MAX), now)?;
-            }
-            assert_eq!(rows.paused_until(Some("own"), now)?, None);
-            assert_eq!(rows.paused_until(Some("7"), now)?, Some(StoreTime::MAX));
-            let sql = crate::store::sqlite::rows::PAUSED;
-            let mut find = file.prepare(sql)?;
-            find.query_row(rusqlite::params!["own", now], |_| Ok(()))?;
-            Ok::<_, Error>(find.get_status(StatementStatus::FullscanStep))
-        },
-        false,
-    );
-    assert_eq!(scanned.await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test]

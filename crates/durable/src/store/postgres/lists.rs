@@ -11,15 +11,15 @@ use tokio_postgres::Row;
 fn source(search: &Search) -> &'static str {
     match (&search.tag, &search.prefix) {
         (Some(_), _) => {
-            "(SELECT * FROM tickwheel.timer WHERE tag = $5 AND space || '' = $1 OFFSET 0)"
+            "(SELECT * FROM tickwheel.timer WHERE tag = $4 AND space || '' = $1 OFFSET 0)"
         }
         (None, Some(_)) => {
             // The upper bound is the prefix with the greatest character of UTF-8. In another
             // encoding, where no such character is known, it is the end of all keys. A constant
             // `chr(1114111)` would fail there, as the planner evaluates constants beforehand.
-            "(SELECT * FROM tickwheel.timer WHERE space = $1 AND name >= 'k' || $6
+            "(SELECT * FROM tickwheel.timer WHERE space = $1 AND name >= 'k' || $5
                 AND name < CASE getdatabaseencoding() WHEN 'UTF8'
-                THEN 'k' || $6 || chr(1114111 + 0 * length(getdatabaseencoding()))
+                THEN 'k' || $5 || chr(1114111 + 0 * length(getdatabaseencoding()))
                 ELSE 'l' END OFFSET 0)"
         }
         (None, None) => "tickwheel.timer",
@@ -27,8 +27,8 @@ fn source(search: &Search) -> &'static str {
 }
 
 /// The conditions of all searches.
-const FITS: &str = "space || '' = $1 AND ($5 IS NULL OR tag = $5)
-    AND ($6 IS NULL OR starts_with(coalesce(former, name), 'k' || $6))";
+const FITS: &str = "space || '' = $1 AND ($4 IS NULL OR tag = $4)
+    AND ($5 IS NULL OR starts_with(coalesce(former, name), 'k' || $5))";
 
 /// Any token. The planner expects few rows between bounds that come from subqueries, and therefore
 /// takes the index of claims, also if all rows are claimed.
@@ -62,12 +62,10 @@ pub(super) async fn get(at: &impl Ask, space: &str, name: &Name) -> Result<Optio
 }
 
 async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
-    let before = search.before.map_or(i64::MAX, |before| before.as_micros());
-    let params: [&dyn Param; 7] = [
+    let params: [&dyn Param; 6] = [
         &space,
         &search.after.due.as_micros(),
         &search.after.id,
-        &before,
         &search.tag,
         &search.prefix,
         &i64::from(search.limit),
@@ -81,21 +79,16 @@ pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<V
     let source = source(&search);
     let free = format!(
         "(SELECT {LISTED} FROM {source} s
-        WHERE {FITS} AND claim <= 0 AND died IS NULL AND (due, id) > ($2, $3) AND due < $4
-        ORDER BY due, id LIMIT $7)"
+        WHERE {FITS} AND claim <= 0 AND died IS NULL AND (due, id) > ($2, $3)
+        ORDER BY due, id LIMIT $6)"
     );
     let claimed = format!(
         "(SELECT {LISTED} FROM {source} s
         WHERE {FITS} AND claim > 0 AND {FEW}
             AND (coalesce(next, due), CASE WHEN next IS NULL THEN id ELSE next_id END) > ($2, $3)
-            AND coalesce(next, due) < $4 ORDER BY 1, 2 LIMIT $7)"
+        ORDER BY 1, 2 LIMIT $6)"
     );
-    let which = match search.running {
-        Some(true) => claimed,
-        Some(false) => free,
-        None => format!("({free} UNION ALL {claimed})"),
-    };
-    let sql = format!("SELECT * FROM {which} a ORDER BY at, number LIMIT $7");
+    let sql = format!("SELECT * FROM ({free} UNION ALL {claimed}) a ORDER BY at, number LIMIT $6");
     let rows = page(at, space, &search, &sql).await?;
     Ok(rows.iter().map(listed).collect())
 }
@@ -106,17 +99,14 @@ pub(super) async fn dead(
     space: &str,
     search: Search,
 ) -> Result<Vec<DeadTimer>, Error> {
-    if search.running == Some(true) {
-        return Ok(Vec::new());
-    }
     let source = match search.tag {
         Some(_) => source(&search),
         None => "tickwheel.timer", // No index has the keys of dead timers.
     };
     let sql = format!(
         "SELECT died, id, former, tag, payload, attempts, reason FROM {source} s
-        WHERE {FITS} AND died IS NOT NULL AND (died, id) > ($2, $3) AND died < $4
-        ORDER BY died, id LIMIT $7"
+        WHERE {FITS} AND died IS NOT NULL AND (died, id) > ($2, $3)
+        ORDER BY died, id LIMIT $6"
     );
     let dead = |row: &Row| DeadTimer {
         died: time(row, 0),

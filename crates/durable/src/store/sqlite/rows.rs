@@ -59,7 +59,7 @@ macro_rules! rows {
 // planner's choice would depend on its statistics.
 const FREE: &str =
     rows!("WHERE dead = 0 AND (due, id) >= (?1, ?2) AND claim <= 0 ORDER BY due, id");
-const CLAIMED: &str = rows!("INDEXED BY tickwheel_timer_until WHERE claim > 0");
+const CLAIMED: &str = rows!("INDEXED BY tickwheel_timer_until WHERE claim > 0 ORDER BY until");
 const DEAD: &str = rows!("WHERE dead = 1 AND (due, id) >= (?1, ?2) ORDER BY due, id");
 const TAGGED: &str =
     rows!("INDEXED BY tickwheel_timer_tag WHERE tag = ?1 AND NOT dead AND name > ?2 ORDER BY name");
@@ -70,10 +70,6 @@ const HELD: &str = rows!(
 const NAMED: &str =
     rows!("INDEXED BY tickwheel_timer_name WHERE name > max('d', ?1) AND name < 'e' ORDER BY name");
 const ONE: &str = rows!("INDEXED BY tickwheel_timer_name WHERE name = ?1");
-const LAPSED: &str = "SELECT crashes, name FROM tickwheel_timer INDEXED BY tickwheel_timer_until
-    WHERE claim > 0 AND until <= ?1 AND crashes <= ?2 ORDER BY crashes, claim, name LIMIT ?3";
-pub(super) const PAUSED: &str =
-    "SELECT max(until) FROM tickwheel_pause WHERE (tag IS NULL OR tag = ?1) AND until > ?2";
 /// Inserts a whole row.
 macro_rules! insert {
     ($otherwise:literal) => {
@@ -139,7 +135,8 @@ impl<'a> Table<'a> {
         let mut ends = None;
         let mut next = None;
         let mut next_id = None;
-        let mut death = None;
+        let mut reason = None;
+        let mut former = None;
         match state {
             State::Free => {}
             State::Claimed { until, then } => {
@@ -156,19 +153,18 @@ impl<'a> Table<'a> {
                 }
             }
             State::Dead {
-                died,
-                reason,
-                former,
-            } => death = Some((died, reason, former)),
+                reason: why,
+                former: name,
+            } => {
+                reason = Some(why);
+                former = Some(name);
+            }
         }
-        // The payload of a cancelled timer is not kept.
-        let is_gone = next_id.is_some() && next.is_none();
-        let payload: &[u8] = if is_gone { &[] } else { &waiting.payload };
         self.execute(
             sql,
             params![
-                death.is_some(),
-                death.map_or(timer.due, |death| *death.0),
+                former.is_some(),
+                timer.due,
                 timer.id,
                 name,
                 claim,
@@ -183,18 +179,18 @@ impl<'a> Table<'a> {
                 timer.held_from,
                 next,
                 next_id,
-                death.map(|death| death.2),
-                payload,
-                death.map(|death| death.1),
+                former,
+                waiting.payload,
+                reason,
             ],
         )
     }
 
     fn visit(&self, sql: &str, params: impl Params, visit: Visit<'_>) -> Result<(), Error> {
-        let mut statement = self.file.prepare_cached(sql).map_err(Error::unavailable)?;
-        let mut rows = statement.query(params).map_err(Error::unavailable)?;
-        while let Some(row) = rows.next().map_err(Error::unavailable)? {
-            let (name, row) = read(row).map_err(Error::unavailable)?;
+        let mut statement = self.file.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        while let Some(row) = rows.next()? {
+            let (name, row) = read(row)?;
             if !visit(&name, &row)? {
                 break;
             }
@@ -224,7 +220,6 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
     };
     let state = if row.get(0)? {
         State::Dead {
-            died: timer.due,
             reason: row.get(18)?,
             former: row.get(16)?,
         }
@@ -263,8 +258,8 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Name, Row)> {
 
 impl Rows for Table<'_> {
     fn load(&self, name: &Name) -> Result<Option<Row>, Error> {
-        let found = self.one(ONE, |it| it.query_row([name], read).optional());
-        Ok(found.map_err(Error::unavailable)?.map(|(_, row)| row))
+        let found = self.one(ONE, |it| it.query_row([name], read).optional())?;
+        Ok(found.map(|(_, row)| row))
     }
 
     fn greatest(&self) -> i64 {
@@ -272,17 +267,17 @@ impl Rows for Table<'_> {
     }
 
     fn add(&mut self, name: &Name, row: Row) -> Result<Option<Row>, Error> {
-        let added = self.write(ADD, name, &row).map_err(Error::unavailable)?;
+        let added = self.write(ADD, name, &row)?;
         if added > 0 { Ok(None) } else { self.load(name) }
     }
 
     fn put(&mut self, name: &Name, row: Option<Row>) -> Result<(), Error> {
         let Some(row) = row else {
-            let delete = self.execute("DELETE FROM tickwheel_timer WHERE name = ?1", [name]);
-            return delete.map(drop).map_err(Error::unavailable);
+            self.execute("DELETE FROM tickwheel_timer WHERE name = ?1", [name])?;
+            return Ok(());
         };
         self.greatest.set(self.greatest.get().max(row.token));
-        let put = match &row.state {
+        match &row.state {
             // A claim and a renewal change only these columns.
             State::Claimed {
                 until,
@@ -302,16 +297,13 @@ impl Rows for Table<'_> {
                 ],
             ),
             _ => self.write(PUT, name, &row),
-        };
-        put.map(drop).map_err(Error::unavailable)
+        }?;
+        Ok(())
     }
 
     fn end(&mut self, name: &Name, token: i64) -> Result<bool, Error> {
         let end = "DELETE FROM tickwheel_timer WHERE name = ?1 AND claim = ?2 AND next IS NULL";
-        let ended = self
-            .execute(end, params![name, token])
-            .map_err(Error::unavailable)?;
-        Ok(ended > 0)
+        Ok(self.execute(end, params![name, token])? > 0)
     }
 
     fn scan(&self, scan: Scan<'_>, visit: Visit<'_>) -> Result<(), Error> {
@@ -327,17 +319,6 @@ impl Rows for Table<'_> {
         }
     }
 
-    fn lapsed(&self, most: u32, limit: u32, now: StoreTime) -> Result<Vec<(u32, Name)>, Error> {
-        let lapsed = || {
-            let mut lapsed = self.file.prepare_cached(LAPSED)?;
-            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-            lapsed
-                .query_map(params![now, most, limit], read)?
-                .collect::<rusqlite::Result<_>>()
-        };
-        lapsed().map_err(Error::unavailable)
-    }
-
     fn pause(
         &mut self,
         tag: Option<String>,
@@ -345,51 +326,41 @@ impl Rows for Table<'_> {
         now: StoreTime,
     ) -> Result<(), Error> {
         // Deletes pauses that are over as well.
-        let set = || -> rusqlite::Result<()> {
-            let former = "DELETE FROM tickwheel_pause WHERE tag IS ?1 OR until <= ?2";
-            self.execute(former, params![tag, now])?;
-            if let Some(until) = until {
-                self.execute(
-                    "INSERT INTO tickwheel_pause VALUES (?1, ?2)",
-                    params![tag, until],
-                )?;
-            }
-            Ok(())
-        };
-        set().map_err(Error::unavailable)
+        let former = "DELETE FROM tickwheel_pause WHERE tag IS ?1 OR until <= ?2";
+        self.execute(former, params![tag, now])?;
+        if let Some(until) = until {
+            let new = "INSERT INTO tickwheel_pause VALUES (?1, ?2)";
+            self.execute(new, params![tag, until])?;
+        }
+        Ok(())
     }
 
     fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error> {
-        let all = || {
-            let pauses = "SELECT tag, until FROM tickwheel_pause WHERE until > ?1";
-            let mut pauses = self.file.prepare_cached(pauses)?;
-            let pauses = pauses.query_map([now], |row| {
-                Ok(Paused {
-                    tag: row.get(0)?,
-                    until: row.get(1)?,
-                })
-            })?;
-            pauses.collect::<rusqlite::Result<Vec<Paused>>>()
-        };
-        all().map_err(Error::unavailable)
-    }
-
-    fn paused_until(&self, tag: Option<&str>, now: StoreTime) -> Result<Option<StoreTime>, Error> {
-        let until = self.one(PAUSED, |it| {
-            it.query_row(params![tag, now], |row| row.get(0))
-        });
-        until.map_err(Error::unavailable)
+        let pauses = "SELECT tag, until FROM tickwheel_pause WHERE until > ?1";
+        let mut pauses = self.file.prepare_cached(pauses)?;
+        let pauses = pauses.query_map([now], |row| {
+            Ok(Paused {
+                tag: row.get(0)?,
+                until: row.get(1)?,
+            })
+        })?;
+        Ok(pauses.collect::<rusqlite::Result<Vec<Paused>>>()?)
     }
 }
 
 #[cfg(test)]
-pub(super) const SCANS: [(&str, &str); 8] = [
-    (FREE, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
-    (CLAIMED, "tickwheel_timer_until"),
-    (DEAD, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
-    (TAGGED, "tickwheel_timer_tag (tag=? AND name>?)"),
-    (HELD, "tickwheel_timer_held (name>?)"),
-    (NAMED, "tickwheel_timer_name (name>? AND name<?)"),
-    (ONE, "tickwheel_timer_name (name=?)"),
-    (CLAIM, "PRIMARY KEY (dead=? AND due=? AND id=? AND name=?)"),
-];
+pub(super) mod scans {
+    use super::*;
+
+    /// Statements, and what the planner says of their indexes.
+    pub(in crate::store) const SCANS: [(&str, &str); 8] = [
+        (FREE, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
+        (CLAIMED, "tickwheel_timer_until"),
+        (DEAD, "PRIMARY KEY (dead=? AND (due,id)>(?,?))"),
+        (TAGGED, "tickwheel_timer_tag (tag=? AND name>?)"),
+        (HELD, "tickwheel_timer_held (name>?)"),
+        (NAMED, "tickwheel_timer_name (name>? AND name<?)"),
+        (ONE, "tickwheel_timer_name (name=?)"),
+        (CLAIM, "PRIMARY KEY (dead=? AND due=? AND id=? AND name=?)"),
+    ];
+}

@@ -38,6 +38,5 @@ CREATE INDEX tickwheel_timer_tag ON tickwheel_timer (tag, name) WHERE tag IS NOT
 CREATE INDEX tickwheel_timer_held ON tickwheel_timer (name) WHERE held_from IS NOT NULL;
 -- A pause without a tag is for all timers.
 CREATE TABLE tickwheel_pause (tag TEXT, until INTEGER NOT NULL) STRICT;
-CREATE INDEX tickwheel_pause_tag ON tickwheel_pause (tag);
 -- Has one row.
 CREATE TABLE tickwheel_version (version INTEGER NOT NULL) STRICT;

@@ -263,7 +263,13 @@ impl fmt::Debug for Transaction<'_> {
 impl From<rusqlite::Error> for Error {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => Error::unavailable(error),
+            Some(
+                ErrorCode::DiskFull
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase
+                | ErrorCode::ReadOnly,
+            ) => Error::unavailable(error),
             _ => Error::Refused(Arc::new(error)),
         }
     }

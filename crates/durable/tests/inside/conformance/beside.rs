@@ -448,7 +448,6 @@ impl<B: Bench> Pair<'_, B> {
             Search::new(2),
             Search::new(100).tag("t1"),
             Search::new(100).key_prefix("k1"),
-            Search::new(100).running(true),
         ] {
             let listed = both(store.list(search.clone()), model.list(search.clone())).await;
             assert_eq!(listed[0], listed[1], "{search:?}");

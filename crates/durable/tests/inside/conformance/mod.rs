@@ -5,6 +5,7 @@ pub(crate) mod beside;
 mod ledger;
 
 use crate::entry::{Cancelled, Scheduled, Search};
+use crate::store::states::{Row, State, Then};
 use crate::store::{Ack, Bulk, Changed, Claims, Ending, Name, NewTimer, Operations, Place, Want};
 use crate::when::{Moment, StoreTime};
 use std::fmt::Debug;
@@ -392,6 +393,23 @@ pub(crate) async fn groups(bench: &impl Bench) {
             for row in claims.rows {
                 assert_eq!((row.crashes, row.attempts), (crashes, attempts), "{number}");
             }
+        }
+    }
+}
+
+impl Row {
+    /// Returns the row's state, as the table of states calls it.
+    pub(super) fn state(&self) -> &'static str {
+        match &self.state {
+            State::Free if self.timer.marked => "free, marked",
+            State::Free => "free",
+            State::Claimed { then, .. } => match then {
+                Then::Outcome if self.timer.marked => "claimed, marked",
+                Then::Outcome => "claimed",
+                Then::Next(_) => "claimed, next",
+                Then::Nothing => "claimed, replaced",
+            },
+            State::Dead { .. } => "dead",
         }
     }
 }
