@@ -4,7 +4,8 @@ use crate::durable::Durable;
 use crate::entry::{Error, Paused, check_name};
 use crate::node::batcher::{BATCH, locked_error, retry_pauses};
 use crate::store::{Bulk, Store};
-use crate::when::{Moment, StoreTime, When};
+use crate::when::{Moment, When};
+use std::time::Duration;
 
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns their number.
@@ -43,25 +44,23 @@ impl<S: Store> Durable<S> {
     }
 
     /// Makes all dead timers due at once, or those of a tag, 1,000 in a step, as
-    /// [`requeue`](Self::requeue) does. Returns their number. A timer that dies after the call has
-    /// begun, by the store's clock, stays dead: no timer is requeued twice.
+    /// [`requeue`](Self::requeue) does. Returns their number. A timer that dies meanwhile may be
+    /// requeued as well.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel), and [`Error::Unavailable`] while another transaction
     /// inserts the key of a dead timer; some may be due by then.
     pub async fn requeue_all(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(Bulk::Requeue(tag.map(str::to_owned), StoreTime::MAX))
-            .await
+        self.steps(Bulk::Requeue(tag.map(str::to_owned))).await
     }
 
     /// Deletes all dead timers, or those of a tag, 1,000 in a step, and returns their number. A
-    /// timer that dies after the call has begun, by the store's clock, stays.
+    /// timer that dies meanwhile may be deleted as well.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be deleted by then.
     pub async fn delete_dead(&self, tag: Option<&str>) -> Result<u64, Error> {
-        self.steps(Bulk::Delete(tag.map(str::to_owned), StoreTime::MAX))
-            .await
+        self.steps(Bulk::Delete(tag.map(str::to_owned))).await
     }
 
     /// Holds all timers of the namespace, or those of a tag, until a time. The pause is in the
@@ -135,8 +134,11 @@ impl<S: Store> Durable<S> {
                 let step = node.store.bulk(bulk.clone(), after, BATCH as u32).await?;
                 node.agenda.note_change();
                 node.note(step.now, step.first);
-                // "In an hour" means one moment, however long the steps take.
-                bulk.fix(step.now);
+                if let Bulk::Touch(_, moment) = &mut bulk {
+                    // "In an hour" means one moment, however long the steps take.
+                    moment.at = moment.due(step.now);
+                    moment.after = Duration::ZERO;
+                }
                 count += step.count;
                 locked |= step.locked;
                 after = step.more;

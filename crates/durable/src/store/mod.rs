@@ -206,13 +206,13 @@ pub(crate) enum Bulk {
     Touch(String, Moment),
     /// Timers that a pause of the tag, or of all timers, has put off are due as before.
     Release(Option<String>),
-    /// All dead timers, or those of a tag, that died no later than then are due now, and their
-    /// attempts begin anew. Dead timers whose keys have timers again are left out.
-    Requeue(Option<String>, StoreTime),
+    /// All dead timers, or those of a tag, are due now, and their attempts begin anew. Dead timers
+    /// whose keys have timers again are left out.
+    Requeue(Option<String>),
     /// The dead timer of this id is requeued, if there is one.
     RequeueOne(i64),
-    /// All dead timers, or those of a tag, that died no later than then are deleted.
-    Delete(Option<String>, StoreTime),
+    /// All dead timers, or those of a tag, are deleted.
+    Delete(Option<String>),
 }
 
 impl Bulk {
@@ -220,20 +220,8 @@ impl Bulk {
     pub(crate) fn tag(&self) -> Option<&str> {
         match self {
             Bulk::Cancel(tag) | Bulk::Touch(tag, _) => Some(tag),
-            Bulk::Release(tag) | Bulk::Requeue(tag, _) | Bulk::Delete(tag, _) => tag.as_deref(),
+            Bulk::Release(tag) | Bulk::Requeue(tag) | Bulk::Delete(tag) => tag.as_deref(),
             Bulk::RequeueOne(_) => None,
-        }
-    }
-
-    /// Fixes the change to the moment of its first step: later steps mean the same moment.
-    pub(crate) fn fix(&mut self, now: StoreTime) {
-        match self {
-            Bulk::Touch(_, moment) => {
-                moment.at = moment.due(now);
-                moment.after = Duration::ZERO;
-            }
-            Bulk::Requeue(_, latest) | Bulk::Delete(_, latest) => *latest = (*latest).min(now),
-            Bulk::Cancel(_) | Bulk::Release(_) | Bulk::RequeueOne(_) => {}
         }
     }
 }

@@ -425,7 +425,7 @@ pub(super) trait Rows: Sized {
         name: &Name,
         now: StoreTime,
     ) -> Result<Option<Option<Place>>, Error> {
-        if let Bulk::Requeue(..) | Bulk::RequeueOne(_) = bulk {
+        if let Bulk::Requeue(_) | Bulk::RequeueOne(_) = bulk {
             return Ok(self.requeue(name, now)?.map(Some));
         }
         let Some(mut row) = self.load(name)? else {
@@ -438,7 +438,7 @@ pub(super) trait Rows: Sized {
                 row.release(now);
                 true
             }
-            Bulk::Requeue(..) | Bulk::RequeueOne(_) | Bulk::Delete(..) => false,
+            Bulk::Requeue(_) | Bulk::RequeueOne(_) | Bulk::Delete(_) => false,
         };
         let place = row.place().filter(|_| stays);
         self.put(name, stays.then_some(row))?;

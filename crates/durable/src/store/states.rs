@@ -405,9 +405,7 @@ impl Bulk {
         let timer = match (self, &row.state) {
             (Bulk::Cancel(_) | Bulk::Touch(..), _) => row.waiting(),
             (Bulk::Release(_), State::Free) => row.timer.held_from.map(|_| &row.timer),
-            (Bulk::Requeue(_, latest) | Bulk::Delete(_, latest), State::Dead { .. }) => {
-                (row.timer.due <= *latest).then_some(&row.timer)
-            }
+            (Bulk::Requeue(_) | Bulk::Delete(_), State::Dead { .. }) => Some(&row.timer),
             _ => None,
         };
         let fits = |timer: &Timer| self.tag().is_none() || timer.tag.as_deref() == self.tag();

@@ -19,10 +19,10 @@ const HELD_TAGGED: &str =
 /// Dead timers of a tag, by the index of tags; one dead timer and all of them, by the primary key.
 /// A column inside of `coalesce` fits no index: so the planner does not take that of deaths.
 const DEAD_TAGGED: &str =
-    "tag = $2 AND space || '' = $1 AND coalesce(died <= $5, false) AND name > 'd'";
+    "tag = $2 AND space || '' = $1 AND coalesce(died, -1) >= 0 AND name > 'd'";
 const ONE_DEAD: &str = "space = $1 AND name = $2 AND coalesce(died, -1) >= 0";
-const DEAD: &str = "space = $1 AND $2 IS NULL AND coalesce(died <= $5, false)
-    AND name > 'd' AND name < 'e'";
+const DEAD: &str =
+    "space = $1 AND $2 IS NULL AND coalesce(died, -1) >= 0 AND name > 'd' AND name < 'e'";
 
 /// Each change reads the locked rows from `own`, and gives `changed`: their due times and ids.
 const CANCEL: &str = "gone AS (
@@ -112,18 +112,18 @@ pub(super) async fn step(
         Bulk::RequeueOne(id) => Some(Name::of_dead(*id).0),
         _ => bulk.tag().map(str::to_owned),
     };
-    let until = |latest: &StoreTime| Moment {
-        at: *latest,
-        ..Moment::default()
+    let sql = match bulk {
+        Bulk::Cancel(_) => statement(TAGGED, CANCEL),
+        Bulk::Touch(..) => statement(TAGGED, TOUCH),
+        Bulk::Release(None) => statement(HELD, RELEASE),
+        Bulk::Release(Some(_)) => statement(HELD_TAGGED, RELEASE),
+        Bulk::Requeue(_) => statement(dead, REQUEUE),
+        Bulk::RequeueOne(_) => statement(ONE_DEAD, REQUEUE),
+        Bulk::Delete(_) => statement(dead, DELETE),
     };
-    let (sql, moment) = match bulk {
-        Bulk::Cancel(_) => (statement(TAGGED, CANCEL), Moment::default()),
-        Bulk::Touch(_, moment) => (statement(TAGGED, TOUCH), *moment),
-        Bulk::Release(None) => (statement(HELD, RELEASE), Moment::default()),
-        Bulk::Release(Some(_)) => (statement(HELD_TAGGED, RELEASE), Moment::default()),
-        Bulk::Requeue(_, latest) => (statement(dead, REQUEUE), until(latest)),
-        Bulk::RequeueOne(_) => (statement(ONE_DEAD, REQUEUE), Moment::default()),
-        Bulk::Delete(_, latest) => (statement(dead, DELETE), until(latest)),
+    let moment = match bulk {
+        Bulk::Touch(_, moment) => *moment,
+        _ => Moment::default(),
     };
     let after = after.map_or(String::new(), |after| after.0);
     let rows = loop {

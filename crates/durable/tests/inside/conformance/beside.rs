@@ -384,8 +384,8 @@ impl<B: Bench> Pair<'_, B> {
             0 => Bulk::Cancel(named),
             1 => Bulk::Touch(named, self.moment(now)),
             2 => Bulk::Release(tag),
-            3 => Bulk::Requeue(tag, now),
-            _ => Bulk::Delete(tag, now.minus(Duration::from_secs(5))),
+            3 => Bulk::Requeue(tag),
+            _ => Bulk::Delete(tag),
         };
         let limit = 1 + self.random.below(3) as u32;
         self.change(bulk, limit).await;

@@ -381,16 +381,16 @@ impl Ledger {
 
     /// Notes a change to many that has gone through all its steps.
     pub(super) fn bulk(&mut self, bulk: &Bulk, count: u64, now: StoreTime) {
-        let is_dead = |life: &Life, tag: &Option<String>, latest: &StoreTime| {
+        let is_dead = |life: &Life, tag: &Option<String>| {
             let is_tagged = tag.is_none() || life.timer.tag == *tag;
-            is_tagged && life.stage == Stage::Dead && life.died <= *latest
+            is_tagged && life.stage == Stage::Dead
         };
         let is_for = |life: &&Life| match bulk {
             Bulk::Cancel(tag) | Bulk::Touch(tag, _) => {
                 let waits = life.stage == Stage::Waits && !life.last_run;
                 waits && life.timer.tag.as_ref() == Some(tag)
             }
-            Bulk::Requeue(tag, latest) | Bulk::Delete(tag, latest) => is_dead(life, tag, latest),
+            Bulk::Requeue(tag) | Bulk::Delete(tag) => is_dead(life, tag),
             // Which of them a claim has met, the ledger does not know.
             Bulk::Release(_) | Bulk::RequeueOne(_) => false,
         };
@@ -399,12 +399,12 @@ impl Ledger {
         let mut wanted = 0;
         for id in ids {
             wanted += match bulk {
-                Bulk::Requeue(..) => u64::from(self.rise(id, now)),
+                Bulk::Requeue(_) => u64::from(self.rise(id, now)),
                 _ => 1,
             };
             match (bulk, self.lives.get_mut(&id)) {
                 (Bulk::Touch(_, moment), Some(life)) => life.move_to(moment, now),
-                (Bulk::Cancel(_) | Bulk::Delete(..), _) => drop(self.lives.remove(&id)),
+                (Bulk::Cancel(_) | Bulk::Delete(_), _) => drop(self.lives.remove(&id)),
                 _ => {}
             }
         }

@@ -200,11 +200,11 @@ async fn ask_for_many(at: &Explained) -> Vec<Asked> {
             Bulk::Release(tag()),
             &["timer_held_tag", "timer_pkey"],
         ),
-        ("requeue", Bulk::Requeue(None, now), KEY),
-        ("requeue tag", Bulk::Requeue(tag(), now), tagged),
+        ("requeue", Bulk::Requeue(None), KEY),
+        ("requeue tag", Bulk::Requeue(tag()), tagged),
         ("requeue one", Bulk::RequeueOne(5), KEY),
-        ("delete", Bulk::Delete(None, now), KEY),
-        ("delete tag", Bulk::Delete(tag(), now), tagged),
+        ("delete", Bulk::Delete(None), KEY),
+        ("delete tag", Bulk::Delete(tag()), tagged),
     ] {
         drop(bulk::step(at, "n", &bulk, None, 1_000).await);
         asked.push((what, indexes));

@@ -6,7 +6,7 @@ use crate::entry::Search;
 use crate::store::conformance::{Bench, everything};
 use crate::store::memory::Memory;
 use crate::store::{Ack, Bulk, Ending, Name, NewTimer, Operations, Renewal, Want};
-use crate::when::{Moment, StoreTime};
+use crate::when::Moment;
 use std::time::Duration;
 use tickwheel::ManualClock;
 use tokio_postgres::Client;
@@ -201,8 +201,8 @@ fn statements() -> Vec<Call> {
         End(Ending::GiveBack),
         Call::Bulk(Bulk::Cancel("t".to_owned())),
         Call::Bulk(Bulk::Touch("t".to_owned(), later(3))),
-        Call::Bulk(Bulk::Requeue(tag(), StoreTime::MAX)),
-        Call::Bulk(Bulk::Delete(None, StoreTime::MAX)),
+        Call::Bulk(Bulk::Requeue(tag())),
+        Call::Bulk(Bulk::Delete(None)),
         Requeue,
     ]
 }
