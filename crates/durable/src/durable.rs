@@ -130,11 +130,18 @@ impl<O: OpenStore> DurableBuilder<O> {
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();
         let node = Arc::new(Node::new(store, now, timer.closures(), self.options, ended));
+        let runs = node.options.max_in_flight > 0;
+        let inner = Arc::new(Inner::new(Arc::clone(&node), queue));
         // Each `Due` leads to the node, weakly: a handler must not keep one that was dropped.
-        let inner = Arc::new_cyclic(|inner: &Weak<Inner<O::Store>>| {
-            let runner = Runner::new(Arc::clone(&node), inner.clone() as _, handler);
-            Inner::new(node, Arc::new(runner), queue)
-        });
+        let owner: Weak<Inner<O::Store>> = Arc::downgrade(&inner);
+        let runner = Arc::new(Runner::new(Arc::clone(&node), owner as _, handler));
+        // A node that runs no timer asks nothing by itself.
+        if runs {
+            // Not before `inner` is there: a handler asks for its node.
+            let mut claimers = inner.claimers.lock().await;
+            claimers.spawn(claimer::run(Arc::clone(&node), Arc::clone(&runner)));
+            claimers.spawn(taker::run(node, runner));
+        }
         Ok(Durable { inner })
     }
 }
@@ -166,18 +173,10 @@ struct Inner<S> {
 }
 
 impl<S: Store> Inner<S> {
-    /// Spawns the node's tasks.
-    fn new(
-        node: Arc<Node<S>>,
-        runner: Arc<Runner<S>>,
-        queue: mpsc::UnboundedReceiver<crate::node::acker::Ended>,
-    ) -> Self {
-        let mut claimers = JoinSet::new();
+    /// Spawns the node's tasks but those that claim.
+    fn new(node: Arc<Node<S>>, queue: mpsc::UnboundedReceiver<crate::node::acker::Ended>) -> Self {
         let mut tasks = JoinSet::new();
-        // A node that runs no timer asks nothing by itself.
         if node.options.max_in_flight > 0 {
-            claimers.spawn(claimer::run(Arc::clone(&node), Arc::clone(&runner)));
-            claimers.spawn(taker::run(Arc::clone(&node), runner));
             tasks.spawn(claimer::listen(Arc::clone(&node)));
             tasks.spawn(lookout::run(Arc::clone(&node)));
             tasks.spawn(keeper::run(Arc::clone(&node)));
@@ -194,7 +193,7 @@ impl<S: Store> Inner<S> {
             cancels: Batcher::spawn(&mut tasks, &node),
             touches: Batcher::spawn(&mut tasks, &node),
             node,
-            claimers: Mutex::new(claimers),
+            claimers: Mutex::new(JoinSet::new()),
             _tasks: tasks,
         }
     }

@@ -3,7 +3,10 @@
 use crate::{Rig, seconds};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Memory;
-use tickwheel_durable::{Cancelled, Durable, Entry, Error, Scheduled, Search, Touched, When};
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, Outcome, Scheduled, Search, Touched, When,
+};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 #[tokio::test]
@@ -409,6 +412,29 @@ async fn a_handler_has_its_node_and_does_not_keep_it() {
     );
     drop(node);
     assert!(rig.node_of_kept().is_none());
+}
+
+/// Seen to fail: the first claim was made before there was a node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_handlers_have_their_node() {
+    for _ in 0..200 {
+        let rig = Rig::new().await;
+        let seeds = Durable::memory(rig.store.clone()).max_in_flight(0);
+        let seeds = seeds.start(&rig.timer, |_| async { Outcome::Done });
+        let due = (0..100).map(|_| Entry::unkeyed(Duration::ZERO, "x"));
+        let seeds = seeds.await.unwrap();
+        seeds.schedule_many(due.collect()).await.unwrap();
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let handler = move |due: Due| {
+            tell.send(due.node::<Memory>().is_some()).unwrap();
+            async { Outcome::Done }
+        };
+        let node = Durable::memory(rig.store.clone());
+        let _node = node.start(&rig.timer, handler).await.unwrap();
+        for _ in 0..100 {
+            assert_eq!(told.recv().await, Some(true));
+        }
+    }
 }
 
 /// Handlers do not go on beside those of the node that took their timers over.
