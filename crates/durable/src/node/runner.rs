@@ -13,6 +13,7 @@ use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tickwheel::future::TimedError;
 use tokio::sync::OwnedSemaphorePermit;
@@ -142,31 +143,38 @@ impl<S: Store> Runner<S> {
         if attempts > node.options.max_attempts {
             return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
         }
-        let due = self.due(work);
-        let mut run = Box::pin(contained(|| (self.handler)(due)));
-        let outcome = match node.options.time_limit {
-            Some(limit) => match node.timer.timeout(limit, &mut run).await {
-                Ok(outcome) => outcome,
-                Err(TimedError::Elapsed) => {
-                    Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
-                }
-                // The timer was shut down: there is no limit any more.
-                Err(_) => run.as_mut().await,
-            },
-            None => run.as_mut().await,
-        };
-        // The future's `Drop` is the user's code, and may panic as well.
-        let dropped = catch_unwind(AssertUnwindSafe(|| drop(run)));
-        let outcome = match dropped {
-            Ok(()) => outcome,
-            Err(panic) => Err(panic_message(panic)),
-        };
+        let outcome = self.outcome(self.due(work)).await;
         let outcome = outcome.unwrap_or_else(|panic| {
             node.count().panicked += 1;
             tracing::error!(panic, "a handler panicked");
             Outcome::Failed(panic)
         });
         self.ending(outcome, attempts)
+    }
+
+    /// Calls the handler, and returns the message of a panic as an error. The call, each poll and
+    /// the drop are the user's code. Each is contained alone: a drop that panics while a panic
+    /// unwinds would abort the process.
+    async fn outcome(&self, due: Due) -> Result<Outcome, String> {
+        let node = &self.node;
+        let mut run = contained(|| (self.handler)(due))?;
+        let mut polls = poll_fn(|context| match contained(|| run.as_mut().poll(context)) {
+            Ok(poll) => poll.map(Ok),
+            // Ready: the future is not polled again.
+            Err(panic) => Poll::Ready(Err(panic)),
+        });
+        let outcome = match node.options.time_limit {
+            Some(limit) => match node.timer.timeout(limit, &mut polls).await {
+                Ok(outcome) => outcome,
+                Err(TimedError::Elapsed) => {
+                    Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
+                }
+                // The timer was shut down: there is no limit any more.
+                Err(_) => polls.await,
+            },
+            None => polls.await,
+        };
+        contained(|| drop(run)).and(outcome)
     }
 
     fn due(&self, work: &Work) -> Due {
@@ -208,18 +216,9 @@ impl<S: Store> Runner<S> {
     }
 }
 
-/// Runs a handler, and returns the message of a panic as an error.
-async fn contained(call: impl FnOnce() -> Run) -> Result<Outcome, String> {
-    let mut run = catch_unwind(AssertUnwindSafe(call)).map_err(panic_message)?;
-    // `poll_fn` is ready after a panic: the future is not polled again.
-    poll_fn(|context| {
-        let poll = AssertUnwindSafe(|| run.as_mut().poll(context));
-        match catch_unwind(poll) {
-            Ok(poll) => poll.map(Ok),
-            Err(panic) => Err(panic_message(panic)).into(),
-        }
-    })
-    .await
+/// Calls a user's code, and returns the message of a panic as an error.
+fn contained<A>(call: impl FnOnce() -> A) -> Result<A, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(panic_message)
 }
 
 /// Returns the message of a panic.

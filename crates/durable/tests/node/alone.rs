@@ -1,6 +1,8 @@
 //! A node on a store in memory, in virtual time.
 
 use crate::{Rig, seconds};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Memory;
 use tickwheel_durable::{
@@ -435,6 +437,46 @@ async fn the_first_handlers_have_their_node() {
             assert_eq!(told.recv().await, Some(true));
         }
     }
+}
+
+/// A handler's future. It does what it says, and panics where it is dropped.
+struct Falls(Vec<u8>);
+
+impl Future for Falls {
+    type Output = Outcome;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
+        match self.0.as_slice() {
+            b"ends" => Poll::Ready(Outcome::Done),
+            b"panics" => panic!("as it should"),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Falls {
+    fn drop(&mut self) {
+        panic!("it falls")
+    }
+}
+
+/// Seen to fail: the timers of the first two stayed in flight without end.
+#[tokio::test]
+async fn a_handler_whose_drop_panics_has_failed() {
+    let rig = Rig::new().await;
+    let node = Durable::memory(rig.store.clone()).time_limit(seconds(1));
+    let handler = |due: Due| Falls(due.payload);
+    let node = node.max_attempts(1).start(&rig.timer, handler).await;
+    let node = node.unwrap();
+    for payload in ["ends", "panics", "hangs"] {
+        let entry = Entry::keyed(payload, Duration::ZERO, payload);
+        node.schedule(entry).await.unwrap();
+    }
+    rig.pass(seconds(2)).await;
+    let dead = node.dead(Search::new(9)).await.unwrap();
+    assert_eq!(dead.len(), 3);
+    assert!(dead.iter().all(|it| it.reason.ends_with("it falls")));
+    assert_eq!((node.stats().panicked, node.stats().in_flight), (3, 0));
 }
 
 /// Handlers do not go on beside those of the node that took their timers over.
