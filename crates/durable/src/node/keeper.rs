@@ -40,9 +40,6 @@ struct Claim {
     token: i64,
     term: Duration,
     lease: Arc<Lease>,
-    /// Whether it replaced a claim of this node that had run out. If the former claim had not run
-    /// out, its handler has acknowledged the timer in a transaction and still runs.
-    follows_lapsed: bool,
     /// The claim's share of the room for suspects: see [`taker`](crate::node::taker). Given back if
     /// the timer still runs at `suspect_until`.
     share: Option<OwnedSemaphorePermit>,
@@ -77,38 +74,30 @@ impl Held {
             timer: self.timer.clone(),
             until: Mutex::new(asked + term),
         });
-        let mut claims = lock(&self.claims);
-        let former = claims.get(&row.name);
         let claim = Claim {
             token: row.token,
             term,
             lease: Arc::clone(&lease),
-            follows_lapsed: former.is_some_and(|former| former.lease.has_ended()),
             share,
             suspect_until: asked + term * SUSPECT,
         };
+        let former = lock(&self.claims).insert(row.name.clone(), claim);
         if let Some(former) = former {
             // The store has given the timer another token: the former claim is over.
             *lock(&former.lease.until) = asked;
         }
-        claims.insert(row.name.clone(), claim);
         lease
     }
 
     /// Stops to renew a claim, and returns whether it had run out. `false` if a renewal has counted
-    /// that already.
+    /// that already, or if this node has claimed the timer again.
     pub(crate) fn end(&self, name: &Name, token: i64) -> bool {
         let mut claims = lock(&self.claims);
-        match claims.get(name) {
-            Some(claim) if claim.token == token => {
-                let ended = claim.lease.has_ended();
-                claims.remove(name);
-                ended
-            }
-            Some(later) => later.follows_lapsed,
-            // A renewal has removed this claim, and counted it if it was lost.
-            None => false,
+        if claims.get(name).is_none_or(|claim| claim.token != token) {
+            return false;
         }
+        let claim = claims.remove(name);
+        claim.is_some_and(|claim| claim.lease.has_ended())
     }
 
     /// Returns the renewals of all claims whose terms are half over.

@@ -243,6 +243,7 @@ async fn a_node_that_takes_its_own_timer_over_waits_for_its_handler() {
             rig.pass(seconds(28)).await;
             assert_eq!(rig.fired(), ["a#1"]);
             assert!(rig.memory.is_empty());
+            assert_eq!(node.stats().claims_lost, 0, "nobody else has taken it");
             continue;
         }
         let drained = tokio::spawn(async move { node.drain().await });
