@@ -84,13 +84,11 @@ fn cut(mut reason: String) -> String {
     reason
 }
 
-type Queue = Arc<Mutex<mpsc::UnboundedReceiver<Ended>>>;
-
 pub(crate) struct Acker<S> {
     node: Arc<Node<S>>,
-    queue: Queue,
+    queue: Mutex<mpsc::UnboundedReceiver<Ended>>,
     /// Limits how many refused acknowledgements are tried again at once: they keep their places.
-    trials: Arc<Semaphore>,
+    trials: Semaphore,
     share: Share,
 }
 
@@ -99,8 +97,8 @@ impl<S: Store> Acker<S> {
         let trials = (node.options.max_in_flight / 10).max(1) as usize;
         Acker {
             node,
-            queue: Arc::new(Mutex::new(queue)),
-            trials: Arc::new(Semaphore::new(trials)),
+            queue: Mutex::new(queue),
+            trials: Semaphore::new(trials),
             share: Share::default(),
         }
     }
@@ -167,7 +165,7 @@ impl<S: Store> Acker<S> {
     async fn insist(self: Arc<Self>, mut one: Ended) {
         // Only a tenth of the places may be taken by refused outcomes. Beyond that an outcome is
         // given up at its first refusal.
-        let trial = Arc::clone(&self.trials).try_acquire_owned();
+        let trial = self.trials.try_acquire();
         let mut most = if trial.is_ok() { REFUSALS } else { 1 };
         loop {
             if one.refusals < most {

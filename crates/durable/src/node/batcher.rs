@@ -101,8 +101,8 @@ struct Caller<A> {
 }
 
 /// How long a request waits for a locked row, and in the queue while the store does not answer.
-/// Batches are small then,
-/// and each may take as long as a statement: the last request would wait for very long.
+/// Batches are small then, and each may take as long as a statement: the last request would wait
+/// for very long.
 const TURN: Duration = Duration::from_secs(5);
 
 pub(crate) struct Batcher<R: Call> {
@@ -114,15 +114,13 @@ impl<R: Call> Batcher<R> {
     /// Spawns the workers.
     pub(crate) fn spawn<S: Store>(tasks: &mut JoinSet<()>, node: &Arc<Node<S>>) -> Self {
         let (requests, queue) = mpsc::channel(WAITING);
-        let queue = Arc::new(Mutex::new(queue));
-        let share = Arc::new(Share::default());
+        let worker = Arc::new(Worker {
+            node: Arc::clone(node),
+            queue: Mutex::new(queue),
+            share: Share::default(),
+        });
         for _ in 0..WORKERS {
-            let worker = Worker {
-                node: Arc::clone(node),
-                queue: Arc::clone(&queue),
-                share: Arc::clone(&share),
-            };
-            tasks.spawn(worker.run());
+            tasks.spawn(Arc::clone(&worker).run());
         }
         Batcher {
             requests,
@@ -146,12 +144,12 @@ impl<R: Call> Batcher<R> {
 
 struct Worker<S, R: Call> {
     node: Arc<Node<S>>,
-    queue: Arc<Mutex<mpsc::Receiver<Waiting<R>>>>,
-    share: Arc<Share>,
+    queue: Mutex<mpsc::Receiver<Waiting<R>>>,
+    share: Share,
 }
 
 impl<S: Store, R: Call> Worker<S, R> {
-    async fn run(self) {
+    async fn run(self: Arc<Self>) {
         let mut waiting = VecDeque::new();
         let mut locked = JoinSet::new(); // Ends with this task.
         loop {
