@@ -115,30 +115,23 @@ impl From<When> for Moment {
         match when {
             When::At(time) => Moment {
                 at: time.into(),
-                after: Duration::ZERO,
                 planned: Some(time.into()),
+                ..Moment::default()
             },
-            When::After(delay) => Moment {
-                at: StoreTime::MIN,
-                after: delay,
-                planned: None,
+            When::After(after) => Moment {
+                after,
+                ..Moment::default()
             },
             When::Spread(time, by) => {
-                let micros = micros(by).unsigned_abs().saturating_add(1);
-                let later = draw().unsigned_abs() % micros;
+                let later = random() % (micros(by).unsigned_abs() + 1);
                 Moment {
                     at: StoreTime::from(time).plus(Duration::from_micros(later)),
-                    after: Duration::ZERO,
                     planned: Some(time.into()),
+                    ..Moment::default()
                 }
             }
         }
     }
-}
-
-/// Draws a random number, not negative.
-pub(crate) fn draw() -> i64 {
-    (random() >> 1) as i64
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! When a node claims next, and where the claim begins.
 
 use crate::store::{Claims, Place};
-use crate::sync::{Mutex, lock};
-use crate::when::{StoreTime, draw};
+use crate::sync::{Mutex, lock, random};
+use crate::when::StoreTime;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tokio::sync::Notify;
@@ -186,7 +186,7 @@ impl Agenda {
         } else if was_due && !plan.has_changed {
             // Another node has claimed the rows. Random, as nodes with the same stagger would go on
             // claiming at the same time.
-            let more = STEP / 1_024 * (draw() & 1_023) as u32;
+            let more = STEP / 1_024 * (random() & 1_023) as u32;
             plan.stagger = (plan.stagger * 2 + more).min(STAGGER);
         }
         if let Some(next) = claims.next {

@@ -19,8 +19,8 @@ use crate::node::acker::Ended;
 use crate::node::agenda::Agenda;
 use crate::node::keeper::Held;
 use crate::store::{Place, Store};
-use crate::sync::{Mutex, MutexGuard, lock};
-use crate::when::{StoreTime, draw};
+use crate::sync::{Mutex, MutexGuard, lock, random};
+use crate::when::StoreTime;
 use stats::Stats;
 use std::future::Future;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Options {
         let doubled = 1 << attempt.saturating_sub(1).min(10);
         let after = self.retry_after.saturating_mul(doubled);
         // One of 1,024 steps up to a quarter.
-        after.saturating_add(after / 4_096 * (draw() & 1_023) as u32)
+        after.saturating_add(after / 4_096 * (random() & 1_023) as u32)
     }
 
     /// Returns how long an answer may take. The other half of the lease is for the first renewal.
