@@ -7,6 +7,7 @@ use crate::when::{StoreTime, When};
 use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
+use std::iter;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -474,12 +475,9 @@ impl fmt::Display for Error {
 
 /// Returns an error with its causes: a database's reason is often the last.
 fn whole(error: &Arc<dyn StdError + Send + Sync>) -> String {
-    let mut next: Option<&dyn StdError> = Some(&**error);
-    let causes = std::iter::from_fn(|| {
-        let error = next?;
-        next = error.source();
-        Some(error.to_string())
-    });
+    let first: &dyn StdError = &**error;
+    let errors = iter::successors(Some(first), |error| (**error).source());
+    let causes = errors.map(ToString::to_string);
     causes.collect::<Vec<_>>().join(": ")
 }
 
