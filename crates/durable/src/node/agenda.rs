@@ -50,11 +50,9 @@ impl Plan {
 
     /// Returns the moment at which a row is due. It is never too late: an early claim is repeated.
     fn instant_of(&self, due: StoreTime) -> Instant {
-        let delay = due.since(self.shown);
-        // An `Instant` cannot hold some due times. The claims of each second find such rows.
-        self.known
-            .checked_add(delay)
-            .unwrap_or(self.known + DISTANT)
+        // No overflow: a delay is at most 3,169 years, and each system's `Instant` has 64 bits for
+        // its seconds.
+        self.known + due.since(self.shown)
     }
 
     /// Returns how long a claim waits for a row that other nodes know of too. Claims that are far
@@ -81,7 +79,6 @@ impl Plan {
 const STAGGER: Duration = Duration::from_millis(20);
 /// How much the stagger grows at most, at random, besides doubling.
 const STEP: Duration = Duration::from_millis(2);
-const DISTANT: Duration = Duration::from_secs(3_600);
 
 impl Agenda {
     /// Begins at the store's present. A look finds rows that are due before.
