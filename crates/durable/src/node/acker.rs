@@ -201,7 +201,7 @@ impl<S: Store> Acker<S> {
         let acks = part.iter().map(|ended| ended.ack.clone()).collect();
         let asked = self.node.timer.now();
         let answer = self.node.store.acknowledge(acks).await;
-        self.share.note(self.node.in_time(asked, &answer));
+        self.node.judge(asked, &answer, &self.share);
         let error = match answer {
             Ok(changed) => return Ok(changed),
             Err(error) => self.node.why(error).await,

@@ -195,7 +195,7 @@ impl<S: Store, R: Call> Worker<S, R> {
             let requests = part.iter().map(|(request, _)| request.clone()).collect();
             let asked = self.node.timer.now();
             let answer = R::call(&self.node, requests).await;
-            self.share.note(self.node.in_time(asked, &answer));
+            self.node.judge(asked, &answer, &self.share);
             let answers = match answer {
                 Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
                 Err(Error::Refused(_)) if part.len() > 1 => {

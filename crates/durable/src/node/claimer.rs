@@ -96,9 +96,8 @@ async fn claim<S: Store>(
     };
     let asked = node.timer.now();
     let answer = node.store.claim(want).await;
-    let in_time = node.in_time(asked, &answer);
+    let in_time = node.judge(asked, &answer, &node.claims);
     node.note_answer(in_time);
-    node.claims.note(in_time);
     match answer {
         Ok(claims) => {
             let more = claims.more;

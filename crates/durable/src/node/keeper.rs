@@ -173,9 +173,8 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> 
     while let Some(mut part) = parts.pop() {
         let asked = node.timer.now();
         let answer = node.store.renew(part.clone()).await;
-        let in_time = node.in_time(asked, &answer);
+        let in_time = node.judge(asked, &answer, share);
         node.note_answer(in_time);
-        share.note(in_time);
         match answer {
             Ok(changed) => {
                 for (renewal, answer) in part.iter().zip(changed.answers) {

@@ -140,11 +140,19 @@ impl<S> Node<S> {
         tracing::warn!(%error, "{what}");
     }
 
-    /// Returns whether the store has answered a call in time. A refusal is an answer.
-    pub(crate) fn in_time<A>(&self, asked: Instant, answer: &Result<A, Error>) -> bool {
+    /// Notes for the next call's share whether the store has answered in time, and returns it. A
+    /// refusal is an answer.
+    pub(crate) fn judge<A>(
+        &self,
+        asked: Instant,
+        answer: &Result<A, Error>,
+        share: &Share,
+    ) -> bool {
         let is_lost = matches!(answer, Err(Error::Unavailable(_) | Error::Uncertain(_)));
         let took = self.timer.now().saturating_duration_since(asked);
-        !is_lost && took <= self.options.patience()
+        let in_time = !is_lost && took <= self.options.patience();
+        share.note(in_time);
+        in_time
     }
 
     /// Returns why a batch of acknowledgements or renewals has failed. A user's trigger may fail
@@ -232,7 +240,7 @@ impl Share {
         self.halved.load(Relaxed) > 0
     }
 
-    pub(crate) fn note(&self, in_time: bool) {
+    fn note(&self, in_time: bool) {
         let halved = self.halved.load(Relaxed);
         // Twenty times, as the most places are about a million.
         let halved = match in_time {

@@ -84,9 +84,8 @@ async fn take_over<S: Store>(
     let limit = places.num_permits().min(part) as u32;
     let asked = node.timer.now();
     let answer = node.store.take_over(most, limit, node.options.lease).await;
-    let in_time = node.in_time(asked, &answer);
+    let in_time = node.judge(asked, &answer, &node.claims);
     node.note_answer(in_time);
-    node.claims.note(in_time);
     match answer {
         Ok(claims) => {
             let more = claims.more && in_time;
