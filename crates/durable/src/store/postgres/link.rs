@@ -5,12 +5,11 @@ use crate::entry::Error;
 use crate::store::Place;
 use crate::store::postgres::hosts::hosts;
 use crate::store::postgres::schema::{On, Schema};
-use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
@@ -54,6 +53,15 @@ pub(super) struct Connection {
     /// The texts of notices. Ends with the connection.
     pub(super) notices: UnboundedReceiver<String>,
     task: AbortHandle,
+    /// Set once a statement has shown that later ones need another connection. Relaxed: a call that
+    /// still reads false gets the same error.
+    is_over: AtomicBool,
+}
+
+impl Connection {
+    fn is_of_use(&self) -> bool {
+        !self.is_over.load(Relaxed) && !self.client.is_closed()
+    }
 }
 
 impl Drop for Connection {
@@ -93,6 +101,7 @@ where
                 client,
                 notices,
                 task,
+                is_over: AtomicBool::new(false),
             })
         })
     })
@@ -167,15 +176,34 @@ impl Connector {
         let mut config = plain.clone();
         config.options(format!("{options} {}", self.settings));
         let connected = match (self.dial)(config).await {
-            // A pooler may refuse settings: see `Known::wraps`.
+            // A pooler may refuse all settings. Those of the role will do.
             Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
                 (self.dial)(plain.clone()).await
             }
             connected => connected,
         };
-        connected.map_err(Error::unavailable)
+        let connection = connected.map_err(Error::unavailable)?;
+        self.check(&connection).await?;
+        Ok(connection)
+    }
+
+    /// Fails if the session lacks the settings without which timers would be lost or run twice: a
+    /// pooler may also leave settings out.
+    async fn check(&self, connection: &Connection) -> Result<(), Error> {
+        let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed'
+            AND current_setting('synchronous_commit') = 'on'";
+        let answer = self.schema.on(&connection.client).query(sql, &[]).await;
+        let rows = answer.map_err(Error::unavailable)?;
+        match one(&rows)?.get(0) {
+            true => Ok(()),
+            false => Err(Error::unavailable(UNFIT)),
+        }
     }
 }
+
+const UNFIT: &str = "sessions are not READ COMMITTED with synchronous_commit = on, and a pooler \
+    keeps the node from setting that: ALTER ROLE ... SET default_transaction_isolation = \
+    'read committed', ALTER ROLE ... SET synchronous_commit = 'on', and let the pooler reconnect";
 
 /// How long to wait for an answer: if a network loses packets, there may never be one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -207,18 +235,18 @@ impl Ask for Link {
     async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
         let mut crossed = 0;
         loop {
-            let known = self.known().await?;
-            let answer = self.answer(&known, sql, params);
-            let error = match tokio::time::timeout(PATIENCE, answer).await {
+            let connection = self.connect().await?;
+            let on = self.connector.schema.on(&connection.client);
+            let error = match tokio::time::timeout(PATIENCE, on.query(sql, params)).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(elapsed) => {
-                    self.discard(&known);
+                    self.discard(&connection);
                     return Err(Error::uncertain(elapsed));
                 }
             };
-            if known.connection.client.is_closed() || error.code().is_some_and(is_of_no_use) {
-                self.discard(&known);
+            if error.code().is_some_and(is_of_no_use) {
+                self.discard(&connection);
             }
             // After other errors only the caller knows whether a repetition is safe.
             if !is_crossed(&error) || crossed == CROSSED {
@@ -235,121 +263,41 @@ impl Ask for On<'_> {
     }
 }
 
-/// A connection whose settings were compared with those of [`settings`].
-#[derive(Clone)]
-struct Known {
-    connection: Arc<Connection>,
-    /// Set if a pooler has refused the settings: then each statement has a transaction that makes
-    /// them. Locked for such a transaction.
-    wraps: Option<Arc<tokio::sync::Mutex<()>>>,
-}
-
 /// The connection for one purpose: no purpose waits for another one's statements.
 pub(super) struct Link {
     connector: Connector,
-    /// Locked to read or replace the connection, never across an `await`.
-    known: Mutex<Option<Known>>,
-    /// The result of the last try to connect. Locked for a try: simultaneous calls make one
-    /// connection.
-    tried: tokio::sync::Mutex<Result<(), Error>>,
-    /// How many tries have ended. Changed under `tried`, whose lock orders it: relaxed.
-    tries: AtomicU64,
+    /// Locked while a connection is made: simultaneous calls make one.
+    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
 }
 
 impl Link {
     pub(super) fn new(connector: Connector) -> Self {
         Link {
             connector,
-            known: Mutex::new(None),
-            tried: tokio::sync::Mutex::new(Ok(())),
-            tries: AtomicU64::new(0),
+            connection: tokio::sync::Mutex::new(None),
         }
     }
 
-    /// Connects, unless it is connected.
-    pub(super) async fn connect(&self) -> Result<(), Error> {
-        self.known().await.map(drop)
-    }
-
-    fn get(&self) -> Option<Known> {
-        let known = lock(&self.known).clone();
-        known.filter(|known| !known.connection.client.is_closed())
-    }
-
-    async fn known(&self) -> Result<Known, Error> {
-        if let Some(known) = self.get() {
-            return Ok(known);
+    /// Returns the connection, which it makes if there is none of use.
+    pub(super) async fn connect(&self) -> Result<Arc<Connection>, Error> {
+        // A call does not wait for the tries of all calls before it: they would add up.
+        let locked = tokio::time::timeout(PATIENCE, self.connection.lock()).await;
+        let mut known = locked.map_err(Error::unavailable)?;
+        known.take_if(|known| !known.is_of_use());
+        if let Some(connection) = &*known {
+            return Ok(Arc::clone(connection));
         }
-        let tries = self.tries.load(Relaxed);
-        let mut tried = self.tried.lock().await;
-        if let Some(known) = self.get() {
-            return Ok(known);
-        }
-        // Another call's try has failed while this call waited for the lock. It counts for all
-        // calls that have waited: otherwise each would wait for a try of its own, one after the
-        // other.
-        if self.tries.load(Relaxed) != tries {
-            tried.clone()?;
-        }
-        let known = self.try_connect().await;
-        self.tries.fetch_add(1, Relaxed);
-        *tried = known.as_ref().map(drop).map_err(Error::clone);
-        known
-    }
-
-    async fn try_connect(&self) -> Result<Known, Error> {
         let connection = Arc::new(self.connector.connection().await?);
-        let sql = "SELECT current_setting('default_transaction_isolation') <> 'read committed'
-            OR current_setting('synchronous_commit') <> 'on'";
-        let on = self.connector.schema.on(&connection.client);
-        let rows = within(on.ask(sql, &[])).await?;
-        let wraps = rows.first().is_some_and(|row| row.get(0));
-        let known = Known {
-            connection,
-            wraps: wraps.then(Arc::default),
-        };
-        *lock(&self.known) = Some(known.clone());
-        Ok(known)
+        *known = Some(Arc::clone(&connection));
+        Ok(connection)
     }
 
-    /// Asks one statement, in one round trip.
-    async fn answer(
-        &self,
-        known: &Known,
-        sql: &str,
-        params: &[&dyn Param],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let client = &known.connection.client;
-        let answer = self.connector.schema.on(client).query(sql, params);
-        let Some(wraps) = &known.wraps else {
-            return answer.await;
-        };
-        // Another statement of this link would otherwise fall into the same transaction.
-        let _alone = wraps.lock().await;
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on;
-            SET LOCAL jit = off; SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = {}",
-            STATEMENT.as_millis()
-        );
-        // All three are sent before the first is answered. After an error the `COMMIT` rolls back.
-        let (begun, rows, committed) = tokio::join!(
-            client.batch_execute(&begin),
-            answer,
-            client.batch_execute("COMMIT")
-        );
-        let rows = rows?;
-        begun?;
-        committed?;
-        Ok(rows)
-    }
-
-    /// Discards a connection: later calls make another one.
-    fn discard(&self, used: &Known) {
-        let mut known = lock(&self.known);
-        // Another call may have replaced the connection already.
-        let is_same = |known: &Known| Arc::ptr_eq(&known.connection, &used.connection);
-        if known.as_ref().is_some_and(is_same) {
-            *known = None;
+    /// Keeps later calls from a connection, which is closed once its statements have ended.
+    fn discard(&self, used: &Connection) {
+        used.is_over.store(true, Relaxed);
+        // A call that has the lock replaces the connection, or is about to get the same error.
+        if let Ok(mut known) = self.connection.try_lock() {
+            known.take_if(|known| !known.is_of_use());
         }
     }
 }

@@ -38,8 +38,9 @@ use tokio_postgres::{Config, IsolationLevel, NoTls, Socket};
 ///
 /// A node has six connections: one each to claim, to acknowledge, for looks and for notices, and
 /// two for users' writes. Lists and changes of many timers use a seventh. A node behind PgBouncer
-/// in transaction mode works; it hears no notices there, and finds within a second what other nodes
-/// have scheduled.
+/// in transaction mode works, unless sessions there have another isolation or `synchronous_commit`:
+/// see [operations](crate::guide::operations). It hears no notices there, and finds within a second
+/// what other nodes have scheduled.
 pub struct Postgres {
     space: String,
     connector: Connector,

@@ -1,8 +1,9 @@
-//! Sessions have the store's settings whatever the server says, behind PgBouncer too.
+//! Sessions have the store's settings whatever the server says, and are refused if PgBouncer keeps
+//! them from having them.
 
 use super::server::{self, Server, port};
 use crate::durable::{Durable, OpenStore};
-use crate::entry::{Cancelled, Due, Entry, Outcome, Search, Touched};
+use crate::entry::{Cancelled, Due, Entry, Error, Outcome, Search, Touched};
 use crate::store::Operations;
 use crate::store::postgres::Postgres;
 use crate::store::postgres::link::Ask;
@@ -68,6 +69,21 @@ impl Drop for Pool {
     }
 }
 
+/// Starts a pool that refuses the settings, and one that leaves them out.
+fn pools(server: &Server) -> Vec<Pool> {
+    if !std::path::Path::new(BOUNCER).exists() {
+        return Vec::new();
+    }
+    ["", "ignore_startup_parameters = options"]
+        .map(|more| Pool::start(server, more))
+        .into()
+}
+
+async fn open(config: Config) -> Result<Postgres, Error> {
+    let server = Durable::postgres(config).store;
+    server.open(Duration::from_secs(5)).await
+}
+
 async fn settings(store: &Postgres) -> [String; 2] {
     let sql = "SELECT current_setting('transaction_isolation'),
         current_setting('synchronous_commit') WHERE pg_current_xact_id() IS NOT NULL";
@@ -83,22 +99,22 @@ async fn settings_hold_and_timers_fire() {
         "synchronous_commit=off",
     ];
     let server = Server::start(&bad).unwrap();
+    for pool in pools(&server) {
+        let refused = open(pool.config.clone()).await.unwrap_err();
+        assert!(matches!(refused, Error::Unavailable(_)), "{refused}");
+        assert!(refused.to_string().contains("ALTER ROLE"), "{refused}");
+    }
+    let store = open(server.config()).await.unwrap();
+    assert_eq!(settings(&store).await, ["read committed", "on"]);
+    let client = server::connect(&server.config()).await.unwrap();
+    let sql = "ALTER ROLE postgres SET default_transaction_isolation = 'read committed';
+        ALTER ROLE postgres SET synchronous_commit = 'on'";
+    client.batch_execute(sql).await.unwrap();
+    let pools = pools(&server);
     let mut configs = vec![server.config()];
-    // One that refuses the options, and one that leaves them out.
-    let pools = match std::path::Path::new(BOUNCER).exists() {
-        true => vec![
-            Pool::start(&server, ""),
-            Pool::start(&server, "ignore_startup_parameters = options"),
-        ],
-        false => Vec::new(),
-    };
     configs.extend(pools.iter().map(|pool| pool.config.clone()));
     for config in configs {
-        let store = Durable::postgres(config.clone())
-            .store
-            .open(Duration::from_secs(5))
-            .await
-            .unwrap();
+        let store = open(config.clone()).await.unwrap();
         assert_eq!(settings(&store).await, ["read committed", "on"]);
         assert!(store.look().await.is_ok());
         let timer = Timer::builder().start().unwrap();
