@@ -227,6 +227,19 @@ async fn a_database_may_have_few_characters_and_publish_all_tables() {
     node.drain().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reason_of_characters_that_the_database_lacks_is_kept_as_ascii() {
+    let latin = "ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    let config = database("latin_reasons", latin).await;
+    let timer = Timer::builder().start().unwrap();
+    let dies = async |_| Outcome::Dead("\u{e9}\u{96ea}".to_owned());
+    let node = builder(config, "some").start(&timer, dies).await.unwrap();
+    schedule(&node, "a", Duration::ZERO).await;
+    until(async || node.stats().dead == 1).await;
+    let dead = node.dead(Search::new(1)).await.unwrap();
+    assert_eq!(dead[0].reason, "\\u{e9}\\u{96ea}");
+}
+
 /// A node reads UTF-8: one such key would stop all of its claims.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sql_takes_no_key_that_a_node_cannot_read() {

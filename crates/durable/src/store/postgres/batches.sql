@@ -216,13 +216,14 @@ BEGIN
         RETURNING k.n, NULL::bigint, NULL::bigint, true;
 END $$;
 
--- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. A timer that
--- waits for the end of the run takes the row, whatever the kind; if that timer was cancelled, the
--- row is deleted. `answer`: true, or false if the claim is over. In a user's transaction (`waits`)
--- nodes are told of the timer that takes the row: a node tells itself.
+-- Ends claims. Kinds: 0 done, 1 retry, 2 again, 3 dead, 4 given back, 5 put back. `payloads`: the
+-- payload of the next timer of kind 2, and the reason of kind 3. A timer that waits for the end of
+-- the run takes the row, whatever the kind; if that timer was cancelled, the row is deleted.
+-- `answer`: true, or false if the claim is over. In a user's transaction (`waits`) nodes are told
+-- of the timer that takes the row: a node tells itself.
 CREATE FUNCTION tickwheel.ack_batch(
     namespace text, names text[], tokens bigint[], kinds int[], ats bigint[], afters bigint[],
-    planned_ats bigint[], payloads bytea[], reasons text[], waits boolean
+    planned_ats bigint[], payloads bytea[], waits boolean
 ) RETURNS TABLE (number bigint, due bigint, id bigint, answer boolean)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -275,9 +276,9 @@ BEGIN
             ELSE t.name END,
         former = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN t.name END,
         died = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN now END,
-        reason = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN k.reason END
-        FROM unnest(kept, kinds, ats, afters, planned_ats, payloads, reasons) WITH ORDINALITY
-            AS k(tid, kind, at, after, planned, payload, reason, n)
+        reason = CASE WHEN t.next_id IS NULL AND k.kind = 3 THEN convert_from(k.payload, 'UTF8') END
+        FROM unnest(kept, kinds, ats, afters, planned_ats, payloads) WITH ORDINALITY
+            AS k(tid, kind, at, after, planned, payload, n)
         WHERE t.ctid = k.tid
         RETURNING k.n, CASE WHEN t.died IS NULL THEN t.due END AS due,
             CASE WHEN t.died IS NULL THEN t.id END AS id),

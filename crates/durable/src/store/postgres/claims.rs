@@ -131,16 +131,11 @@ pub(super) async fn acknowledge(
     fn payload(ack: &Ack) -> Option<&[u8]> {
         match &ack.ending {
             Ending::Again(_, payload) => Some(payload),
+            Ending::Dead(reason) => Some(reason.as_bytes()),
             _ => None,
         }
     }
-    fn reason(ack: &Ack) -> Option<&str> {
-        match &ack.ending {
-            Ending::Dead(reason) => Some(reason),
-            _ => None,
-        }
-    }
-    let params: [&dyn Param; 10] = [
+    let params: [&dyn Param; 9] = [
         &space,
         &column(acks, |ack| ack.name.0.as_str()),
         &column(acks, |ack| ack.token),
@@ -149,10 +144,9 @@ pub(super) async fn acknowledge(
         &column(acks, |ack| micros(moment(ack).after)),
         &column(acks, |ack| moment(ack).planned.map(StoreTime::as_micros)),
         &column(acks, payload),
-        &column(acks, reason),
         &waits,
     ];
-    let sql = "SELECT * FROM tickwheel.ack_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    let sql = "SELECT * FROM tickwheel.ack_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let rows = at.ask(sql, &params).await?;
     Ok(changed(&rows, acks.len(), |row| row.get(3)))
 }

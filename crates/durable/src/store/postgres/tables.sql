@@ -157,7 +157,7 @@ DECLARE
     answer boolean;
 BEGIN
     SELECT b.answer INTO answer FROM tickwheel.ack_batch(namespace, ARRAY[name], ARRAY[claim],
-        '{0}', '{0}', '{0}', ARRAY[NULL::bigint], ARRAY[NULL::bytea], ARRAY[NULL::text], true) b
+        '{0}', '{0}', '{0}', ARRAY[NULL::bigint], ARRAY[NULL::bytea], true) b
         WHERE b.number = 1;
     IF answer IS NOT TRUE THEN
         RAISE EXCEPTION 'the timer is another''s by now, or has ended' USING ERRCODE = 'TW001';
