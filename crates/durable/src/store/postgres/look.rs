@@ -2,6 +2,7 @@
 
 use crate::entry::Error;
 use crate::store::Look;
+use crate::store::postgres::claims;
 use crate::store::postgres::link::{Ask, Param, is_too_long, one, place, time};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
@@ -51,14 +52,6 @@ struct Noted {
 }
 
 impl Floor {
-    /// Begins at the store's present.
-    pub(super) fn new(now: StoreTime) -> Self {
-        Floor {
-            now: now.as_micros(),
-            ..Floor::default()
-        }
-    }
-
     /// Returns where the next look searches.
     fn ask(&self) -> Asked {
         let is_whole = self.looks == 0;
@@ -71,20 +64,11 @@ impl Floor {
 
     /// Notes that a look has taken too long, as over millions of dead entries. The next looks begin
     /// at the floor. A whole look would fail again, and no look would find anything.
-    fn give_up(&mut self, asked: &Asked) {
+    fn give_up(&mut self, asked: &Asked, now: StoreTime) {
         self.looks = 1;
         if !asked.is_whole || self.dues == 0 {
-            self.dues = self.nearer(self.dues);
-            self.claims = self.nearer(self.claims);
-        }
-    }
-
-    /// Returns a floor that is nearer to the present: a guess. A whole look finds the rows between
-    /// them once the dead entries are gone.
-    fn nearer(&self, floor: i64) -> i64 {
-        match floor {
-            0 => self.now - HOUR,
-            floor => (floor + self.now) / 2,
+            self.dues = nearer(self.dues, now.as_micros());
+            self.claims = nearer(self.claims, now.as_micros());
         }
     }
 
@@ -130,6 +114,15 @@ impl Floor {
     }
 }
 
+/// Returns a floor that is nearer to the present: a guess. A whole look finds the rows between them
+/// once the dead entries are gone.
+fn nearer(floor: i64, now: i64) -> i64 {
+    match floor {
+        0 => now - HOUR,
+        floor => (floor + now) / 2,
+    }
+}
+
 /// From where on a look searches.
 struct Asked {
     dues: i64,
@@ -147,7 +140,8 @@ pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Re
         Ok(rows) => rows,
         Err(error) => {
             if is_too_long(&error) {
-                lock(floor).give_up(&asked);
+                let now = claims::renew(at, space, &[]).await?.now;
+                lock(floor).give_up(&asked, now);
             }
             return Err(error);
         }

@@ -124,16 +124,14 @@ impl OpenStore for PostgresServer {
         let connector = Connector::new(&self.config, self.dial, schema, lease);
         prepare(&connector, self.migrates).await?;
         let link = || Link::new(connector.clone());
-        let write = [link(), link()];
-        let now = claims::renew(&write[0], &self.namespace, &[]).await?.now;
         let store = Postgres {
             claim: link(),
             acknowledge: link(),
             look: link(),
-            write,
+            write: [link(), link()],
             list: link(),
             turn: AtomicUsize::new(0),
-            floor: sync::Mutex::new(Floor::new(now)),
+            floor: sync::Mutex::default(),
             listener: Mutex::new(None),
             space: self.namespace,
             connector,
