@@ -468,33 +468,32 @@ CREATE FUNCTION tickwheel.take_over_batch(
 DECLARE
     now bigint;
     level int;
+    share bigint;
     tids tid[];
     part tid[];
     ended bigint;
     next tickwheel.timer;
 BEGIN
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT t.crashes INTO level FROM c, tickwheel.timer t
-        WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor AND t.until <= c.now
-            AND t.crashes = 0
-        ORDER BY t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
-    -- Reads all claims that have run out, and so only if none of these has run out once alone.
-    IF NOT FOUND THEN
+    level := 0;
+    LOOP
+        -- The more crashes, the fewer timers run together: the one that crashes is found by that.
+        share := CASE level WHEN 0 THEN most WHEN 1 THEN (most + 9) / 10 ELSE (most + 99) / 100 END;
+        WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
+        SELECT min(c.now), coalesce(array_agg(f.ctid) FILTER (WHERE f.found), '{}') INTO now, tids
+            FROM c LEFT JOIN LATERAL (
+                SELECT t.ctid, true AS found FROM tickwheel.timer t
+                WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor
+                    AND t.until <= c.now AND t.crashes = level
+                ORDER BY t.claim LIMIT share FOR UPDATE SKIP LOCKED) f ON true;
+        EXIT WHEN cardinality(tids) > 0 OR level > 0;
+        -- Reads all claims that have run out, and so only if none was in its first crash.
         WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
         SELECT t.crashes INTO level FROM c, tickwheel.timer t
             WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor
-                AND t.until <= c.now AND t.crashes <= most_crashes
+                AND t.until <= c.now AND t.crashes BETWEEN 1 AND most_crashes
             ORDER BY t.crashes, t.claim LIMIT 1 FOR UPDATE OF t SKIP LOCKED;
-    END IF;
-    -- The more crashes, the fewer timers run together: the one that crashes is found by that.
-    most := CASE level WHEN 0 THEN most WHEN 1 THEN (most + 9) / 10 ELSE (most + 99) / 100 END;
-    WITH c AS MATERIALIZED (SELECT tickwheel.clock() AS now)
-    SELECT min(c.now), coalesce(array_agg(f.ctid) FILTER (WHERE f.found), '{}') INTO now, tids
-        FROM c LEFT JOIN LATERAL (
-            SELECT t.ctid, true AS found FROM tickwheel.timer t
-            WHERE t.space || '' = namespace AND t.claim > 0 AND t.claim >= floor
-                AND t.until <= c.now AND t.crashes = level
-            ORDER BY t.claim LIMIT most FOR UPDATE SKIP LOCKED) f ON true;
+        EXIT WHEN NOT FOUND;
+    END LOOP;
     IF cardinality(tids) > 0 THEN
         PERFORM pg_current_xact_id();
         now := tickwheel.clock();
@@ -518,7 +517,7 @@ BEGIN
         RETURNING t.name, t.claim, t.id, t.due, coalesce(t.planned, t.due), t.attempts, t.crashes,
             t.tag, t.payload, NULL::bigint, NULL::bigint;
     RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
-        (cardinality(tids) = most)::int::text, NULL::bytea, NULL::bigint, NULL::bigint;
+        (cardinality(tids) = share)::int::text, NULL::bytea, NULL::bigint, NULL::bigint;
 END $$;
 
 -- Looks for rows that no claim has met. `due` and `id`: the first free row that is due at `dues` or
