@@ -1,7 +1,7 @@
 //! Schemas, databases and roles that are not the usual ones.
 
 use crate::server::connect;
-use crate::{HOUR, SERVER, builder, client, name, next, next_key, schedule, start, until};
+use crate::{HOUR, SERVER, builder, client, ends, name, next, next_key, schedule, start, until};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::{PostgresServer, VERSION, migration};
@@ -238,6 +238,27 @@ async fn a_reason_of_characters_that_the_database_lacks_is_kept_as_ascii() {
     until(async || node.stats().dead == 1).await;
     let dead = node.dead(Search::new(1)).await.unwrap();
     assert_eq!(dead[0].reason, "\\u{e9}\\u{96ea}");
+}
+
+/// A call in a user's transaction waits for a row that another one has locked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_gives_a_row_up_that_it_sees_and_may_not_lock() {
+    let mut config = database("guarded", "").await;
+    let administrator = connect(&config).await.unwrap();
+    let tables = migration("tickwheel", 0).unwrap();
+    administrator.batch_execute(&tables).await.unwrap();
+    let guard = "CREATE ROLE sees LOGIN;
+        GRANT USAGE ON SCHEMA tickwheel TO sees;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON tickwheel.timer, tickwheel.pause TO sees;
+        ALTER TABLE tickwheel.timer ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY sees ON tickwheel.timer FOR SELECT USING (true);
+        SELECT tickwheel.schedule('some', 'a', now(), 'x')";
+    administrator.batch_execute(guard).await.unwrap();
+    config.user("sees");
+    let client = connect(&config).await.unwrap();
+    let cancel = client.execute("SELECT tickwheel.cancel('some', 'a')", &[]);
+    let refused = ends(cancel).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "55P03");
 }
 
 /// A node reads UTF-8: one such key would stop all of its claims.
