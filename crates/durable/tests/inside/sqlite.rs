@@ -338,7 +338,7 @@ async fn what_is_alone_parts_what_is_committed_together() {
     assert!(after.is_err() && bad.is_err());
 }
 
-/// The node's time stands still: it claims only what it is told of.
+/// The node's time hardly passes: it claims only what it is told of.
 #[tokio::test]
 async fn a_transaction_wakes_the_node() {
     let bed = Bed::make().await;
@@ -354,20 +354,20 @@ async fn a_transaction_wakes_the_node() {
     node.schedule(Entry::keyed("first", Duration::ZERO, ""))
         .await
         .unwrap();
-    let first = loop {
-        clock.advance(Duration::from_millis(5));
-        timer.advance_clock(Duration::ZERO);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        if let Ok(first) = calls.try_recv() {
-            break first;
+    let mut next = async || {
+        // Half a second at most: the next look, which would find the timer as well, comes later.
+        for _ in 0..100 {
+            clock.advance(Duration::from_millis(5));
+            timer.advance_clock(Duration::ZERO);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if let Ok(key) = calls.try_recv() {
+                return key;
+            }
         }
+        panic!("the node claims nothing");
     };
-    assert_eq!(first.as_deref(), Some("first"));
-    // So long after a claim the next one may be made.
-    clock.advance(Duration::from_millis(5));
+    assert_eq!(next().await.as_deref(), Some("first"));
     let scheduled = node.transact(|it| it.schedule(Entry::keyed("told", Duration::ZERO, "")));
     assert_eq!(scheduled.await.unwrap(), Scheduled::New);
-    let told = tokio::time::timeout(PATIENCE, calls.recv());
-    let told = told.await.expect("the node claims it");
-    assert_eq!(told.unwrap().as_deref(), Some("told"));
+    assert_eq!(next().await.as_deref(), Some("told"));
 }
