@@ -383,5 +383,5 @@ CREATE OR REPLACE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql IMMUTABL
     AS $$ SELECT {VERSION} $$;
 "
     );
-    Ok(schema.of(&sql).into_owned())
+    Ok(schema.of(&sql))
 }

@@ -2,13 +2,12 @@
 
 use crate::entry::{Error, bad_name};
 use crate::store::postgres::link::{Param, explain};
-use std::borrow::Cow;
 use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 
-/// A schema's name; `None` for `tickwheel`, which the statements say.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Schema(pub(super) Option<Arc<str>>);
+/// A schema's name.
+#[derive(Clone, Debug)]
+pub(super) struct Schema(Arc<str>);
 
 /// The default schema.
 pub(super) const DEFAULT: &str = "tickwheel";
@@ -19,29 +18,21 @@ impl Schema {
     pub(super) fn new(name: &str) -> Result<Self, Error> {
         let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
         let is_plain = name.chars().all(|c| is_letter(c) || c.is_ascii_digit());
-        match name {
-            DEFAULT => Ok(Schema(None)),
-            // PostgreSQL would cut a longer name.
-            _ if name.starts_with(is_letter) && is_plain && name.len() < 64 => {
-                Ok(Schema(Some(name.into())))
-            }
-            _ => {
-                let rule = "letters, digits and underscores, at most 63, and no digit first";
-                Err(bad_name("schema", name, rule))
-            }
+        // PostgreSQL would cut a longer name.
+        if name.starts_with(is_letter) && is_plain && name.len() < 64 {
+            return Ok(Schema(name.into()));
         }
+        let rule = "letters, digits and underscores, at most 63, and no digit first";
+        Err(bad_name("schema", name, rule))
     }
 
     pub(super) fn name(&self) -> &str {
-        self.0.as_deref().unwrap_or(DEFAULT)
+        &self.0
     }
 
     /// Returns a statement with this schema's name, quoted: the name may be a keyword.
-    pub(super) fn of<'a>(&self, sql: &'a str) -> Cow<'a, str> {
-        match &self.0 {
-            None => sql.into(),
-            Some(name) => sql.replace("tickwheel.", &format!("\"{name}\".")).into(),
-        }
+    pub(super) fn of(&self, sql: &str) -> String {
+        sql.replace("tickwheel.", &format!("\"{}\".", self.0))
     }
 
     pub(super) fn on<'a>(&'a self, client: &'a Client) -> On<'a> {
@@ -100,14 +91,8 @@ mod tests {
             );
         }
         let sql = "DELETE FROM tickwheel.timer USING tickwheel.pause";
-        let of = |name| {
-            Schema::new(name)
-                .map(|schema| schema.of(sql).into_owned())
-                .unwrap()
-        };
-        assert_eq!(of(DEFAULT), sql);
         assert_eq!(
-            of("user"),
+            Schema::new("user").unwrap().of(sql),
             "DELETE FROM \"user\".timer USING \"user\".pause"
         );
     }
