@@ -10,7 +10,7 @@ use std::error::Error;
 use std::process::Command;
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::store::postgres::migration;
+use tickwheel_durable::store::postgres::tables;
 use tickwheel_durable::{Due, Durable, Outcome};
 use tokio_postgres::config::Host;
 
@@ -90,7 +90,7 @@ async fn an_effect_by_sqlx_happens_once() -> Result<(), Box<dyn Error>> {
     sqlx::query("CREATE TABLE paid (key text)")
         .execute(&pool)
         .await?;
-    let tables = migration("tickwheel", 0)?;
+    let tables = tables("tickwheel")?;
     sqlx::raw_sql(&tables).execute(&pool).await?;
     for dies in ["effect", "commit", "answer"] {
         sqlx::query("SELECT tickwheel.schedule($1, $2, now(), '')")

@@ -424,8 +424,7 @@ pub enum Error {
     Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
-    /// The tables are of a version that this crate cannot use: a later one; or on SQLite an earlier
-    /// one; or, with `existing_tables`, an earlier one or none.
+    /// The tables are of another version; or there are none, with `existing_tables`.
     UnknownSchema {
         /// The version of the tables; 0 if there are none.
         found: i32,

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
-use tickwheel_durable::store::postgres::migration;
+use tickwheel_durable::store::postgres::tables;
 use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome, Search};
 use tokio_postgres::Client;
 
@@ -176,9 +176,9 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     let client = connect(&server.config()).await.unwrap();
     inspect(
         &target,
-        &["--print-migration", "0"],
+        &["--print-tables"],
         true,
-        &[&migration("tickwheel", 0).unwrap()],
+        &[&tables("tickwheel").unwrap()],
     );
     let schema = "SELECT FROM pg_namespace WHERE nspname = 'tickwheel'";
     let made = client.query(schema, &[]).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     let all = [some, &["--requeue-tag", "more"][..]].concat();
     inspect(&target, &all, true, &["requeued 1"]);
     have_died(&node, 4).await;
-    // Nothing migrates these.
+    // No program of today knows these.
     let later = "CREATE OR REPLACE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql AS
         'SELECT 1000'";
     client.batch_execute(later).await.unwrap();

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 use tickwheel::Timer;
 use tickwheel_durable::store::Store;
-use tickwheel_durable::store::postgres::migration;
+use tickwheel_durable::store::postgres::tables;
 use tickwheel_durable::{
     DeadTimer, Durable, DurableBuilder, Listed, OpenStore, Outcome, Paused, Search, StoreTime,
 };
@@ -25,7 +25,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 struct Options {
     /// An SQLite file that you may write and that no node has open. Or how to connect to
     /// PostgreSQL: "host=localhost user=app", or a URL.
-    #[arg(required_unless_present = "print_migration", value_parser = target)]
+    #[arg(required_unless_present = "print_tables", value_parser = target)]
     target: Option<Target>,
     /// The namespace on PostgreSQL; a file has only one.
     #[arg(long, default_value = "default")]
@@ -48,10 +48,9 @@ struct Options {
     /// Makes all dead timers of this tag due at once.
     #[arg(long, conflicts_with = "requeue")]
     requeue_tag: Option<String>,
-    /// Prints the SQL that brings PostgreSQL's tables from this version, or from 0 if there are
-    /// none, to this program's, for `psql -1 -v ON_ERROR_STOP=1 -f -`.
-    #[arg(long, value_name = "FROM")]
-    print_migration: Option<i32>,
+    /// Prints the SQL that makes PostgreSQL's tables, for `psql -1 -v ON_ERROR_STOP=1 -f -`.
+    #[arg(long)]
+    print_tables: bool,
 }
 
 impl Options {
@@ -115,8 +114,8 @@ async fn main() -> ExitCode {
 }
 
 async fn look(options: &Options) -> Result<(), Box<dyn Error>> {
-    if let Some(from) = options.print_migration {
-        print!("{}", migration(&options.schema, from)?);
+    if options.print_tables {
+        print!("{}", tables(&options.schema)?);
         return Ok(());
     }
     match &options.target {

@@ -4,7 +4,7 @@ use crate::server::connect;
 use crate::{HOUR, SERVER, builder, client, ends, name, next, next_key, schedule, start, until};
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel_durable::store::postgres::{PostgresServer, VERSION, migration};
+use tickwheel_durable::store::postgres::{PostgresServer, tables};
 use tickwheel_durable::{Due, Durable, DurableBuilder, Entry, Error, Outcome, Search};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
@@ -74,8 +74,8 @@ async fn two_schemas_know_nothing_of_each_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_needs_no_rights_but_those_to_change_timers() {
-    let mut config = database("migrated", "").await;
-    let mut administrator = connect(&config).await.unwrap();
+    let mut config = database("prepared", "").await;
+    let administrator = connect(&config).await.unwrap();
     administrator
         .batch_execute("CREATE ROLE app LOGIN")
         .await
@@ -83,14 +83,9 @@ async fn a_node_needs_no_rights_but_those_to_change_timers() {
     config.user("app");
     let told = refusal(builder(config.clone(), "some")).await.to_string();
     assert!(told.contains("permission denied for database"), "{told}");
-    for (from, succeeds) in [(0, true), (0, false), (VERSION, true)] {
-        let change = administrator.transaction().await.unwrap();
-        let done = change
-            .batch_execute(&migration("tickwheel", from).unwrap())
-            .await;
-        assert_eq!(done.is_ok(), succeeds, "{from}");
-        change.commit().await.unwrap();
-    }
+    let tables = tables("tickwheel").unwrap();
+    administrator.batch_execute(&tables).await.unwrap();
+    administrator.batch_execute(&tables).await.unwrap_err();
     let told = refusal(builder(config.clone(), "some")).await.to_string();
     assert!(
         told.contains("permission denied for schema tickwheel"),
@@ -138,12 +133,7 @@ async fn a_refusal_says_why() {
         assert!(told.starts_with(begins) && told.contains(has), "{told}");
         assert!(told.chars().count() < 150, "{told}");
     }
-    assert!(matches!(migration("a-b", 0), Err(Error::BadName(_))));
-    let unknown = migration("tickwheel", VERSION + 1).unwrap_err();
-    assert!(matches!(
-        unknown,
-        Error::UnknownSchema { known: VERSION, .. }
-    ));
+    assert!(matches!(tables("a-b"), Err(Error::BadName(_))));
     for (user, database, why) in [
         ("stranger", "postgres", "role \"stranger\" does not exist"),
         ("postgres", "nowhere", "database \"nowhere\" does not exist"),
@@ -245,7 +235,7 @@ async fn a_reason_of_characters_that_the_database_lacks_is_kept_as_ascii() {
 async fn sql_gives_a_row_up_that_it_sees_and_may_not_lock() {
     let mut config = database("guarded", "").await;
     let administrator = connect(&config).await.unwrap();
-    let tables = migration("tickwheel", 0).unwrap();
+    let tables = tables("tickwheel").unwrap();
     administrator.batch_execute(&tables).await.unwrap();
     let guard = "CREATE ROLE sees LOGIN;
         GRANT USAGE ON SCHEMA tickwheel TO sees;

@@ -87,5 +87,5 @@ async fn one_that_makes_the_tables_and_is_cut_off_stops_nobody() {
     let other = open(Durable::postgres(SERVER.config()).schema(schema));
     ends(other).await.unwrap();
     let made = ends(making).await.unwrap();
-    made.expect_err("its transaction was ended");
+    made.expect_err("it was not answered");
 }

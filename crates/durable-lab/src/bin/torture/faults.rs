@@ -12,7 +12,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tickwheel_durable::store::postgres::{Postgres, migration};
+use tickwheel_durable::store::postgres::{Postgres, tables};
 use tickwheel_durable::{Durable, Entry};
 use tokio::task::block_in_place;
 
@@ -340,7 +340,7 @@ async fn switch_over(scene: &mut Scene) -> Befallen {
     )
     .await?;
     let to = connect(&second.config()).await?;
-    to.batch_execute(&migration("tickwheel", 0)?).await?;
+    to.batch_execute(&tables("tickwheel")?).await?;
     to.batch_execute(TABLES).await?;
     scene.settings.keep(&second).await?;
     let follow = format!(

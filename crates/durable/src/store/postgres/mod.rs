@@ -17,9 +17,7 @@ use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched, check_name,
 };
-use crate::store::postgres::link::{
-    Ask, Connection, Connector, Dial, Link, dial, explain, one, within,
-};
+use crate::store::postgres::link::{Ask, Connection, Connector, Dial, Link, dial, one, within};
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use crate::store::{
@@ -32,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Config, IsolationLevel, NoTls, Socket};
+use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database, version 13 or later.
 ///
@@ -63,7 +61,7 @@ pub struct PostgresServer {
     dial: Dial,
     namespace: String,
     schema: String,
-    migrates: bool,
+    makes_tables: bool,
 }
 
 impl Durable<Postgres> {
@@ -75,7 +73,7 @@ impl Durable<Postgres> {
             dial: dial(NoTls),
             namespace: "default".to_owned(),
             schema: DEFAULT.to_owned(),
-            migrates: true,
+            makes_tables: true,
         })
     }
 }
@@ -95,10 +93,9 @@ impl DurableBuilder<PostgresServer> {
         self
     }
 
-    /// Refuses to start if the tables are missing or of another version: nothing is made or
-    /// changed.
+    /// Refuses to start if there are no tables, instead of making them.
     pub fn existing_tables(mut self) -> Self {
-        self.store.migrates = false;
+        self.store.makes_tables = false;
         self
     }
 
@@ -122,7 +119,7 @@ impl OpenStore for PostgresServer {
         check_name("namespace", &self.namespace)?;
         let schema = Schema::new(&self.schema)?;
         let connector = Connector::new(&self.config, self.dial, schema, lease);
-        prepare(&connector, self.migrates).await?;
+        prepare(&connector, self.makes_tables).await?;
         let link = || Link::new(connector.clone());
         let store = Postgres {
             claim: link(),
@@ -283,104 +280,62 @@ impl Operations for Postgres {
     }
 }
 
-/// The steps to the first version, and from each version to the next. Never changed once released.
-const MIGRATIONS: [&str; 1] = [concat!(
-    include_str!("tables.sql"),
-    include_str!("batches.sql")
-)];
-
 /// The version of the tables that this crate uses, which a function in their schema returns.
-pub const VERSION: i32 = MIGRATIONS.len() as i32;
+pub const VERSION: i32 = 1;
 
-/// Takes the lock for changes of tables. Its number is "tickwhee".
-const LOCK: &str = "SELECT pg_advisory_xact_lock(8388345094170240357);";
-
-/// Ends the transaction of a node that stands still. Statements may take as long as they need.
-const BOUNDS: &str =
-    "SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = 0";
-
-/// Migrates the tables if needed. If they are up to date, the node needs no right to change them.
-async fn prepare(connector: &Connector, migrates: bool) -> Result<(), Error> {
-    let mut connection = connector.connection().await?;
-    let client = &mut connection.client;
-    let found = within(version(connector.schema.on(client))).await?;
-    if found == Some(VERSION) {
-        return Ok(());
+/// Makes the tables if there are none. If there are tables, the node needs no right to make them.
+async fn prepare(connector: &Connector, makes_tables: bool) -> Result<(), Error> {
+    let connection = connector.connection().await?;
+    let on = connector.schema.on(&connection.client);
+    let mut found = within(version(on)).await?;
+    if found == 0 && makes_tables {
+        let sql = tables(connector.schema.name())?;
+        // One message is one transaction, which ends without the node. It fails if another node has
+        // made the tables meanwhile.
+        let made = within(on.execute(&sql)).await;
+        found = within(version(on)).await?;
+        if found == 0 {
+            made?;
+        }
     }
-    if !migrates {
-        return Err(Error::UnknownSchema {
-            found: found.unwrap_or(0),
+    match found {
+        VERSION => Ok(()),
+        found => Err(Error::UnknownSchema {
+            found,
             known: VERSION,
-        });
+        }),
     }
-    // Without a limit: a migration may build an index, and another node may be migrating. READ
-    // COMMITTED: the version is read again under the lock, by a newer snapshot.
-    let change = client.build_transaction();
-    let change = change.isolation_level(IsolationLevel::ReadCommitted);
-    let change = change.start().await.map_err(explain)?;
-    let on = connector.schema.on(change.client());
-    on.execute(BOUNDS).await?;
-    on.execute(LOCK).await?;
-    let found = version(on).await?;
-    if found != Some(VERSION) {
-        let sql = migration(connector.schema.name(), found.unwrap_or(0))?;
-        on.execute(&sql).await?;
-    }
-    change.commit().await.map_err(explain)
 }
 
-/// Returns the version of the tables, if there are any.
-async fn version(on: On<'_>) -> Result<Option<i32>, Error> {
-    // By a query: a cast to `regproc` would use names that were cached before the lock.
+/// Returns the version of the tables: 0 if there are none.
+async fn version(on: On<'_>) -> Result<i32, Error> {
     let sql = "SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0";
     if on.ask(sql, &[&on.schema.name()]).await?.is_empty() {
-        return Ok(None);
+        return Ok(0);
     }
     let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
     // A function of that name may belong to another program, and return something else.
-    let found = one(&rows)?.try_get(0).map_err(Error::unavailable)?;
-    steps(found)?;
-    Ok(Some(found))
+    one(&rows)?.try_get(0).map_err(Error::unavailable)
 }
 
-/// Returns the migrations after a version.
-fn steps(found: i32) -> Result<&'static [&'static str], Error> {
-    let done = usize::try_from(found).ok();
-    let left = done.and_then(|done| MIGRATIONS.get(done..));
-    left.ok_or(Error::UnknownSchema {
-        found,
-        known: VERSION,
-    })
-}
-
-/// Returns the SQL that migrates the tables of a schema from a version to [`VERSION`]: from 0 if
-/// there are none. For an administrator whose nodes have no rights to change tables. Run it as one
-/// transaction, which fails if the tables are of another version.
+/// Returns the SQL that makes the tables in a schema. For an administrator whose nodes have no
+/// right to make them. Run it as one transaction, which fails if there are tables.
 ///
 /// # Errors
-/// [`Error::UnknownSchema`] if `from` is a version that is not migrated; [`Error::BadName`].
-pub fn migration(schema: &str, from: i32) -> Result<String, Error> {
-    let steps = steps(from)?.join("\n");
+/// [`Error::BadName`].
+pub fn tables(schema: &str) -> Result<String, Error> {
     let schema = Schema::new(schema)?;
     let name = schema.name();
-    let check = match from {
-        0 => String::new(), // If there are tables, the first migration fails.
-        _ => format!(
-            "DO $$ BEGIN
-    IF tickwheel.version() <> {from} THEN
-        RAISE EXCEPTION 'the tables are not of version {from}';
-    END IF;
-END $$;"
-        ),
-    };
+    let tables = include_str!("tables.sql");
+    let batches = include_str!("batches.sql");
+    // The lock's number is "tickwhee".
     let sql = format!(
-        "{LOCK}
+        "SELECT pg_advisory_xact_lock(8388345094170240357);
 CREATE SCHEMA IF NOT EXISTS \"{name}\";
-{check}
-{steps}
-CREATE OR REPLACE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql IMMUTABLE
-    AS $$ SELECT {VERSION} $$;
+{tables}
+{batches}
+CREATE FUNCTION tickwheel.version() RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT {VERSION} $$;
 "
     );
     Ok(schema.of(&sql))
