@@ -5,6 +5,7 @@ use crate::node::{FIRST_PAUSE, LAST_PAUSE, Node, Share};
 use crate::store::{Answer, Name, NewTimer, Store};
 use crate::sync::JoinSet;
 use std::collections::{HashSet, VecDeque};
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwheel::Timer;
@@ -161,6 +162,11 @@ impl<S: Store, R: Call> Worker<S, R> {
                     return;
                 }
                 waiting.extend(some);
+            } else if let Ok(mut queue) = self.queue.try_lock() {
+                // Other keys need not wait for the calls of a key that is called many times: each
+                // of those is in a batch of its own. Bounded, as each batch goes over all of them.
+                let room = (4 * BATCH).saturating_sub(waiting.len());
+                waiting.extend(iter::from_fn(|| queue.try_recv().ok()).take(room));
             }
             self.give_up(&mut waiting);
             let batch = take_batch(&mut waiting, self.share.of(BATCH));

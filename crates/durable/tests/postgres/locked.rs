@@ -308,3 +308,22 @@ async fn keys_that_are_being_inserted_hold_up_no_other_one() {
         );
     }
 }
+
+/// Seen to fail: the other key waited for about a thousand commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_calls_of_one_key_keep_no_other_key_waiting() {
+    let (node, _fired) = node(&name()).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..3_000 {
+        let node = node.clone();
+        calls.spawn(async move { node.schedule(Entry::keyed("many", HOUR, "x")).await });
+    }
+    assert!(calls.join_next().await.unwrap().unwrap().is_ok());
+    schedule(&node, "other", HOUR).await;
+    let mut answered = 0;
+    while let Some(answer) = calls.try_join_next() {
+        assert!(answer.unwrap().is_ok());
+        answered += 1;
+    }
+    assert!(answered < 300, "{answered} calls came first");
+}
