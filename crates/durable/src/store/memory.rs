@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::store::conformance::beside::beside_the_model;
     use crate::store::conformance::{Bench, everything, groups, seeds, table, timer};
-    use crate::store::{Ack, Ending, Operations};
+    use crate::store::{Ack, Bulk, Ending, Operations};
     use tickwheel::ManualClock;
 
     struct InMemory {
@@ -272,5 +272,35 @@ mod tests {
             };
             store.acknowledge(vec![ack]).await.unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn a_requeued_timer_has_a_later_token_than_any_of_its_key() {
+        let store = bench().store;
+        let name = Name::of_key("key");
+        let claim = async || {
+            let claims = store.claim(everything(1)).await.unwrap();
+            claims.rows[0].token
+        };
+        let end = async |token, ending| {
+            let name = name.clone();
+            let ack = Ack {
+                name,
+                token,
+                ending,
+            };
+            store.acknowledge(vec![ack]).await.unwrap();
+        };
+        let schedule = async |id| {
+            let timer = timer(&name, id, Duration::ZERO);
+            store.schedule(vec![timer], false).await.unwrap();
+        };
+        schedule(1).await;
+        end(claim().await, Ending::Dead("no good".to_owned())).await;
+        schedule(2).await;
+        let last = claim().await;
+        end(last, Ending::Done).await;
+        store.bulk(Bulk::RequeueOne(1), None, 1).await.unwrap();
+        assert!(claim().await > last);
     }
 }

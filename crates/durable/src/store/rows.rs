@@ -371,6 +371,8 @@ pub(super) trait Rows: Sized {
         let State::Dead { former, .. } = row.requeue(now) else {
             return Ok(None);
         };
+        // The key may have had another timer meanwhile, with later tokens.
+        row.token = row.token.max(self.greatest());
         if self.load(&former)?.is_some() {
             return Ok(None);
         }
