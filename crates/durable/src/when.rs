@@ -44,9 +44,11 @@ impl StoreTime {
     }
 }
 
-/// Returns the microseconds of a duration, at most [`LAST`]: the sum with a moment fits `i64`.
+/// Returns the microseconds of a duration, rounded up, as no timer is early; at most [`LAST`], so
+/// that the sum with a moment fits `i64`.
 pub(crate) fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(LAST).min(LAST)
+    let micros = time.as_nanos().div_ceil(1_000);
+    i64::try_from(micros).unwrap_or(LAST).min(LAST)
 }
 
 impl From<SystemTime> for StoreTime {
@@ -147,6 +149,8 @@ mod tests {
         assert_eq!(StoreTime::from(early), StoreTime::MIN);
         let fraction = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_001);
         assert_eq!(StoreTime::from(fraction), StoreTime::from_micros(2));
+        let after = StoreTime::MIN.plus(Duration::from_nanos(1_001));
+        assert_eq!(after, StoreTime::from_micros(2));
     }
 
     #[test]
