@@ -7,13 +7,13 @@ use crate::entry::{
     check_name,
 };
 use crate::node::acker::Acker;
-use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, retry_locked, take_batch};
+use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, take_batch};
 use crate::node::runner::{Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::undriven::{UNDRIVEN, if_undriven};
 use crate::node::{Node, Options, claimer, keeper, lookout, taker};
 use crate::store::{Name, NewTimer, Operations, Store};
-use crate::sync::JoinSet;
+use crate::sync::{JoinSet, Mutex, lock};
 use crate::when::{Moment, When};
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::Timer;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{mpsc, watch};
 
 /// Opens a store when a node starts.
 pub trait OpenStore: Send {
@@ -138,9 +138,9 @@ impl<O: OpenStore> DurableBuilder<O> {
         // A node that runs no timer asks nothing by itself.
         if runs {
             // Not before `inner` is there: a handler asks for its node.
-            let mut claimers = inner.claimers.lock().await;
-            claimers.spawn(claimer::run(Arc::clone(&node), Arc::clone(&runner)));
-            claimers.spawn(taker::run(node, runner));
+            let claims = claimer::run(Arc::clone(&node), Arc::clone(&runner));
+            inner.spawn_claimer(claims);
+            inner.spawn_claimer(taker::run(node, runner));
         }
         Ok(Durable { inner })
     }
@@ -165,11 +165,11 @@ struct Inner<S> {
     schedules: Batcher<NewTimer>,
     cancels: Batcher<Name>,
     touches: Batcher<(Name, Moment)>,
-    /// The tasks that claim, and the handlers that they have called. They end when the node has
-    /// left.
-    claimers: Mutex<JoinSet<()>>,
+    /// Each task that claims has a receiver. Such a task ends when the node has left and the
+    /// handlers that the task has called have ended.
+    claimers: watch::Sender<()>,
     /// End when `Inner` is dropped.
-    _tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl<S: Store> Inner<S> {
@@ -193,9 +193,17 @@ impl<S: Store> Inner<S> {
             cancels: Batcher::spawn(&mut tasks, &node),
             touches: Batcher::spawn(&mut tasks, &node),
             node,
-            claimers: Mutex::new(JoinSet::new()),
-            _tasks: tasks,
+            claimers: watch::Sender::default(),
+            tasks: Mutex::new(tasks),
         }
+    }
+
+    fn spawn_claimer(&self, run: impl Future<Output = ()> + Send + 'static) {
+        let claimer = self.claimers.subscribe();
+        lock(&self.tasks).spawn(async move {
+            run.await;
+            drop(claimer);
+        });
     }
 }
 
@@ -262,7 +270,8 @@ impl<S: Store> Durable<S> {
             for ((timer, index), answer) in batch.into_iter().zip(answers?) {
                 let answer = match answer {
                     Some(answer) => answer,
-                    None => retry_locked(node, timer).await?,
+                    // Not here: the future of this call may not be polled for a while.
+                    None => self.inner.schedules.call(timer).await?,
                 };
                 scheduled.push((index, answer));
             }
@@ -337,7 +346,7 @@ impl<S: Store> Durable<S> {
     pub async fn drain(&self) {
         let node = &self.inner.node;
         node.leaving.send_replace(true);
-        while self.inner.claimers.lock().await.join_next().await.is_some() {}
+        self.inner.claimers.closed().await;
         node.drained.store(true, Relaxed);
         // A place is free again once its timer is acknowledged.
         let all = node.room.acquire_many(node.options.max_in_flight);

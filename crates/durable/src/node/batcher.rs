@@ -69,8 +69,11 @@ pub(crate) trait Call: Request + Clone + Send + Sync + 'static {
     fn call<S: Store>(node: &Node<S>, batch: Vec<Self>) -> impl Answer<Vec<Option<Self::Answer>>>;
 }
 
+/// How many requests a batch leaves out at most: each batch goes over them again.
+const LEFT: usize = 4 * BATCH;
+
 /// Takes a batch of at most `most` requests and [`BATCH_BYTES`], but at least one request. Leaves
-/// out requests whose names are in the batch already.
+/// out requests whose names are in the batch already, and ends after [`LEFT`] of them.
 pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> Vec<R> {
     let mut names = HashSet::new();
     let mut batch = Vec::new();
@@ -79,7 +82,7 @@ pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> 
     while let Some(next) = waiting.pop_front() {
         sum += next.bytes();
         let is_full = batch.len() == most || (sum > BATCH_BYTES && !batch.is_empty());
-        if is_full {
+        if is_full || left.len() == LEFT {
             waiting.push_front(next);
             break;
         }
@@ -88,8 +91,9 @@ pub(crate) fn take_batch<R: Request>(waiting: &mut VecDeque<R>, most: usize) -> 
             false => left.push_back(next),
         }
     }
-    left.append(waiting);
-    *waiting = left;
+    while let Some(last) = left.pop_back() {
+        waiting.push_front(last);
+    }
     batch
 }
 
@@ -165,7 +169,7 @@ impl<S: Store, R: Call> Worker<S, R> {
             } else if let Ok(mut queue) = self.queue.try_lock() {
                 // Other keys need not wait for the calls of a key that is called many times: each
                 // of those is in a batch of its own. Bounded, as each batch goes over all of them.
-                let room = (4 * BATCH).saturating_sub(waiting.len());
+                let room = LEFT.saturating_sub(waiting.len());
                 waiting.extend(iter::from_fn(|| queue.try_recv().ok()).take(room));
             }
             self.give_up(&mut waiting);
@@ -235,10 +239,7 @@ pub(crate) fn retry_pauses() -> impl Iterator<Item = Duration> {
 }
 
 /// Repeats a request whose row is locked, for [`TURN`] at most.
-pub(crate) async fn retry_locked<R: Call>(
-    node: &Node<impl Store>,
-    request: R,
-) -> Result<R::Answer, Error> {
+async fn retry_locked<R: Call>(node: &Node<impl Store>, request: R) -> Result<R::Answer, Error> {
     let begun = node.timer.now();
     for pause in retry_pauses() {
         node.timer.sleep(pause).await.map_err(|_| Error::Closed)?;

@@ -56,6 +56,28 @@ async fn calls_are_answered_and_timers_fire_once_the_network_is_back() {
     }
 }
 
+/// A future that is polled once, and then left, must not have a lock that other calls need.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_are_polled_no_more_keep_no_other_one_waiting() {
+    let proxy = Proxy::start(&SERVER, None).await;
+    let (node, _fired) = start(short(proxy.config(), &name())).await;
+    proxy.swallows.store(true, SeqCst);
+    // Now there is no connection any more: the calls below make one.
+    assert!(ends(node.get("a")).await.is_err());
+    let mut left = Vec::new();
+    for _ in 0..6 {
+        let mut call = Box::pin(node.get("a"));
+        let polled = tokio::time::timeout(Duration::from_millis(50), &mut call).await;
+        assert!(polled.is_err(), "{polled:?}");
+        left.push(call);
+    }
+    proxy.swallows.store(false, SeqCst);
+    // The first try to connect may last until its end.
+    ends(async { while node.get("b").await.is_err() {} }).await;
+    ends(schedule(&node, "c", HOUR)).await;
+    drop(left);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_gives_up_and_one_without_notices_fires() {
     drop(open(builder(SERVER.config(), &name())).await.unwrap()); // There are tables.

@@ -267,29 +267,45 @@ impl Ask for On<'_> {
 pub(super) struct Link {
     connector: Connector,
     /// Locked while a connection is made: simultaneous calls make one.
-    connection: tokio::sync::Mutex<Option<Arc<Connection>>>,
+    connection: Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>,
 }
 
 impl Link {
     pub(super) fn new(connector: Connector) -> Self {
         Link {
             connector,
-            connection: tokio::sync::Mutex::new(None),
+            connection: Arc::default(),
         }
     }
 
     /// Returns the connection, which it makes if there is none of use.
     pub(super) async fn connect(&self) -> Result<Arc<Connection>, Error> {
-        // A call does not wait for the tries of all calls before it: they would add up.
-        let locked = tokio::time::timeout(PATIENCE, self.connection.lock()).await;
-        let mut known = locked.map_err(Error::unavailable)?;
-        known.take_if(|known| !known.is_of_use());
-        if let Some(connection) = &*known {
-            return Ok(Arc::clone(connection));
+        if let Some(connection) = self.get() {
+            return Ok(connection);
         }
-        let connection = Arc::new(self.connector.connection().await?);
-        *known = Some(Arc::clone(&connection));
-        Ok(connection)
+        let connection = Arc::clone(&self.connection);
+        let connector = self.connector.clone();
+        // A task of its own: a user may leave the future of a call without polls for a while. All
+        // other calls would wait for a lock that such a future has, or stands in line for.
+        let made = tokio::spawn(async move {
+            // A call does not wait for the tries of all calls before it: they would add up.
+            let locked = tokio::time::timeout(PATIENCE, connection.lock()).await;
+            let mut known = locked.map_err(Error::unavailable)?;
+            known.take_if(|known| !known.is_of_use());
+            if let Some(connection) = &*known {
+                return Ok(Arc::clone(connection));
+            }
+            let connection = Arc::new(connector.connection().await?);
+            *known = Some(Arc::clone(&connection));
+            Ok(connection)
+        });
+        made.await.map_err(Error::unavailable)?
+    }
+
+    /// Returns the connection if it is of use.
+    fn get(&self) -> Option<Arc<Connection>> {
+        let known = self.connection.try_lock().ok()?;
+        known.clone().filter(|known| known.is_of_use())
     }
 
     /// Keeps later calls from a connection, which is closed once its statements have ended.
