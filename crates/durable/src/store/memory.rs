@@ -122,7 +122,10 @@ impl Rows for Table {
                 Some(row.timer.place()).filter(|place| *place >= from)
             }
             (Scan::Claimed, State::Claimed { until, .. }) => Some(Place::before(*until)),
-            (Scan::Of(_, after), _) => (name.0.as_str() > after).then(Place::default),
+            (Scan::Of(bulk, after), _) => {
+                let is_next = name.0.as_str() > after && bulk.is_for(row);
+                is_next.then(Place::default)
+            }
             _ => None,
         };
         let rows = self.rows.iter();

@@ -1,8 +1,7 @@
 //! A node on a store in memory, in virtual time.
 
 use crate::{Rig, seconds};
-use std::pin::Pin;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 use tickwheel_durable::store::memory::Memory;
