@@ -130,13 +130,11 @@ impl<O: OpenStore> DurableBuilder<O> {
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();
         let node = Arc::new(Node::new(store, now, timer.closures(), self.options, ended));
-        let runs = node.options.max_in_flight > 0;
         let inner = Arc::new(Inner::new(Arc::clone(&node), queue));
         // Each `Due` leads to the node, weakly: a handler must not keep one that was dropped.
         let owner: Weak<Inner<O::Store>> = Arc::downgrade(&inner);
         let runner = Arc::new(Runner::new(Arc::clone(&node), owner as _, handler));
-        // A node that runs no timer asks nothing by itself.
-        if runs {
+        if node.options.max_in_flight > 0 {
             // Not before `inner` is there: a handler asks for its node.
             let claims = claimer::run(Arc::clone(&node), Arc::clone(&runner));
             inner.spawn_claimer(claims);
@@ -176,6 +174,7 @@ impl<S: Store> Inner<S> {
     /// Spawns the node's tasks but those that claim.
     fn new(node: Arc<Node<S>>, queue: mpsc::UnboundedReceiver<crate::node::acker::Ended>) -> Self {
         let mut tasks = JoinSet::new();
+        // A node that runs no timer asks nothing by itself.
         if node.options.max_in_flight > 0 {
             tasks.spawn(claimer::listen(Arc::clone(&node)));
             tasks.spawn(lookout::run(Arc::clone(&node)));

@@ -275,10 +275,12 @@ pub(super) trait Rows: Sized {
             held: false,
             lapsed: false,
         };
-        let pauses = self.pauses(now)?;
         self.scan(Scan::Free(Place::before(StoreTime::MIN)), &mut |_, row| {
             look.first = row.place();
-            look.held = row.timer.due <= now && paused_until(&pauses, &row.timer).is_some();
+            // An idle node's look reads no pauses.
+            if row.timer.due <= now {
+                look.held = paused_until(&self.pauses(now)?, &row.timer).is_some();
+            }
             Ok(false)
         })?;
         self.scan(Scan::Claimed, &mut |name, row| {
