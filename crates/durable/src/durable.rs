@@ -6,7 +6,7 @@ use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Scheduled, Search, Touched,
     check_name,
 };
-use crate::node::acker::Acker;
+use crate::node::acker::{Acker, Ended};
 use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, take_batch};
 use crate::node::runner::{Handler, Runner};
 use crate::node::stats::Stats;
@@ -130,15 +130,13 @@ impl<O: OpenStore> DurableBuilder<O> {
         let handler: Handler = Box::new(move |due| Box::pin(handler(due)) as _);
         let (ended, queue) = mpsc::unbounded_channel();
         let node = Arc::new(Node::new(store, now, timer.closures(), self.options, ended));
-        let inner = Arc::new(Inner::new(Arc::clone(&node), queue));
-        // Each `Due` leads to the node, weakly: a handler must not keep one that was dropped.
-        let owner: Weak<Inner<O::Store>> = Arc::downgrade(&inner);
-        let runner = Arc::new(Runner::new(Arc::clone(&node), owner as _, handler));
+        let inner = Arc::new(Inner::new(Arc::clone(&node)));
+        // A node that runs no timer asks nothing by itself.
         if node.options.max_in_flight > 0 {
+            // Each `Due` leads to the node, weakly: a handler must not keep one that was dropped.
+            let owner: Weak<Inner<O::Store>> = Arc::downgrade(&inner);
             // Not before `inner` is there: a handler asks for its node.
-            let claims = claimer::run(Arc::clone(&node), Arc::clone(&runner));
-            inner.spawn_claimer(claims);
-            inner.spawn_claimer(taker::run(node, runner));
+            inner.run(Runner::new(node, owner as _, handler), queue);
         }
         Ok(Durable { inner })
     }
@@ -171,19 +169,9 @@ struct Inner<S> {
 }
 
 impl<S: Store> Inner<S> {
-    /// Spawns the node's tasks but those that claim.
-    fn new(node: Arc<Node<S>>, queue: mpsc::UnboundedReceiver<crate::node::acker::Ended>) -> Self {
+    /// Spawns the tasks of the node's calls.
+    fn new(node: Arc<Node<S>>) -> Self {
         let mut tasks = JoinSet::new();
-        // A node that runs no timer asks nothing by itself.
-        if node.options.max_in_flight > 0 {
-            tasks.spawn(claimer::listen(Arc::clone(&node)));
-            tasks.spawn(lookout::run(Arc::clone(&node)));
-            tasks.spawn(keeper::run(Arc::clone(&node)));
-            let acker = Arc::new(Acker::new(Arc::clone(&node), queue));
-            for _ in 0..WORKERS {
-                tasks.spawn(Arc::clone(&acker).run());
-            }
-        }
         if_undriven(&node.timer, &mut tasks, UNDRIVEN, || {
             tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
         });
@@ -194,6 +182,22 @@ impl<S: Store> Inner<S> {
             node,
             claimers: watch::Sender::default(),
             tasks: Mutex::new(tasks),
+        }
+    }
+
+    /// Spawns the tasks that run timers.
+    fn run(&self, runner: Runner<S>, queue: mpsc::UnboundedReceiver<Ended>) {
+        let node = || Arc::clone(&self.node);
+        let runner = Arc::new(runner);
+        self.spawn_claimer(claimer::run(node(), Arc::clone(&runner)));
+        self.spawn_claimer(taker::run(node(), runner));
+        let mut tasks = lock(&self.tasks);
+        tasks.spawn(claimer::listen(node()));
+        tasks.spawn(lookout::run(node()));
+        tasks.spawn(keeper::run(node()));
+        let acker = Arc::new(Acker::new(node(), queue));
+        for _ in 0..WORKERS {
+            tasks.spawn(Arc::clone(&acker).run());
         }
     }
 
