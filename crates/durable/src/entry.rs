@@ -317,8 +317,7 @@ impl Search {
         self
     }
 
-    /// Leaves out timers without a key, and those whose keys have another prefix. On PostgreSQL the
-    /// database's encoding must be UTF-8 for that.
+    /// Leaves out timers without a key, and those whose keys have another prefix.
     #[must_use]
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
@@ -419,8 +418,8 @@ pub enum Error {
     /// The store cannot be reached, or cannot do this at present: its disk is full, for example, a
     /// right is missing, or a transaction has the timer locked. Nothing was done: try again later.
     Unavailable(Arc<dyn StdError + Send + Sync>),
-    /// The store rejects the call, for example because the database's encoding lacks a character.
-    /// Nothing was done, and a repetition does not help.
+    /// The store rejects the call, for example because a check of yours on the table does. Nothing
+    /// was done, and a repetition does not help.
     Refused(Arc<dyn StdError + Send + Sync>),
     /// The answer was lost: the call may have taken effect. With a key, repeating is safe.
     Uncertain(Arc<dyn StdError + Send + Sync>),
@@ -445,6 +444,11 @@ pub enum Error {
 impl Error {
     pub(crate) fn unavailable(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Error::Unavailable(Arc::from(cause.into()))
+    }
+
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn refused(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Error::Refused(Arc::from(cause.into()))
     }
 
     pub(crate) fn uncertain(cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {

@@ -48,15 +48,6 @@ impl Ended {
             lost: false,
         }
     }
-
-    /// Notes a refusal. From the first one on the reason is ASCII, which any database's encoding
-    /// has.
-    fn refused(&mut self) {
-        self.refusals += 1;
-        if let (1, Ending::Dead(reason)) = (self.refusals, &mut self.ack.ending) {
-            *reason = cut(reason.escape_default().to_string());
-        }
-    }
 }
 
 impl Request for Ended {
@@ -209,7 +200,7 @@ impl<S: Store> Acker<S> {
         self.node.failed(&error, "a batch was not acknowledged");
         match (&error, &mut *part) {
             (Error::Uncertain(_), lost) => lost.iter_mut().for_each(|one| one.lost = true),
-            (Error::Refused(_), [one]) => one.refused(),
+            (Error::Refused(_), [one]) => one.refusals += 1,
             _ => {}
         }
         Err(error)

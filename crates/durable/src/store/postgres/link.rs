@@ -373,7 +373,7 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
     };
     match is_passing(code) {
         true => Error::unavailable(error),
-        false => Error::Refused(Arc::new(error)),
+        false => Error::refused(error),
     }
 }
 

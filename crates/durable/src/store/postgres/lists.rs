@@ -14,13 +14,9 @@ fn source(search: &Search) -> &'static str {
             "(SELECT * FROM tickwheel.timer WHERE tag = $4 AND space || '' = $1 OFFSET 0)"
         }
         (None, Some(_)) => {
-            // The upper bound is the prefix with the greatest character of UTF-8. In another
-            // encoding, where no such character is known, it is the end of all keys. A constant
-            // `chr(1114111)` would fail there, as the planner evaluates constants beforehand.
+            // The upper bound is longer than any key: more of the greatest character than one has.
             "(SELECT * FROM tickwheel.timer WHERE space = $1 AND name >= 'k' || $5
-                AND name < CASE getdatabaseencoding() WHEN 'UTF8'
-                THEN 'k' || $5 || chr(1114111 + 0 * length(getdatabaseencoding()))
-                ELSE 'l' END OFFSET 0)"
+                AND name < 'k' || $5 || repeat(chr(1114111), 129) OFFSET 0)"
         }
         (None, None) => "tickwheel.timer",
     }

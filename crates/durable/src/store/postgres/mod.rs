@@ -32,7 +32,7 @@ use tokio::sync::Mutex;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{Config, NoTls, Socket};
 
-/// A namespace of timers in a PostgreSQL database, version 13 or later.
+/// A namespace of timers in a PostgreSQL database in UTF-8, version 13 or later.
 ///
 /// A node has six connections: one each to claim, to acknowledge, for looks and for notices, and
 /// two for users' writes. Lists and changes of many timers use a seventh. A node behind PgBouncer
@@ -307,11 +307,20 @@ async fn prepare(connector: &Connector, makes_tables: bool) -> Result<(), Error>
     }
 }
 
-/// Returns the version of the tables: 0 if there are none.
+/// Returns the version of the tables: 0 if there are none. Fails if the database is not in UTF-8:
+/// what some other encodings take cannot be read, and one such timer would stop all claims.
 async fn version(on: On<'_>) -> Result<i32, Error> {
-    let sql = "SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0";
-    if on.ask(sql, &[&on.schema.name()]).await?.is_empty() {
+    let sql = "SELECT current_setting('server_encoding'), EXISTS (
+            SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+            WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0)";
+    let rows = on.ask(sql, &[&on.schema.name()]).await?;
+    let found = one(&rows)?;
+    let encoding: &str = found.get(0);
+    if encoding != "UTF8" {
+        let why = format!("the database's encoding is {encoding}, and timers need UTF8");
+        return Err(Error::refused(why));
+    }
+    if !found.get::<_, bool>(1) {
         return Ok(0);
     }
     let rows = on.ask("SELECT tickwheel.version()", &[]).await?;

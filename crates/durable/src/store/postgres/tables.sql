@@ -111,9 +111,6 @@ BEGIN
     IF namespace IS NULL THEN
         RAISE EXCEPTION 'a namespace is null';
     END IF;
-    -- Fails if a character has no place in UTF-8, which nodes read: a claim would fail by such a
-    -- row each time, and no other timer would be claimed.
-    PERFORM convert_to(concat(namespace, key, tag), 'UTF8');
     IF octet_length(payload) > 1048576 OR octet_length(tag) > 512 OR octet_length(key) > 512
         OR octet_length(namespace) > 512 THEN
         RAISE EXCEPTION 'a payload is over 1 MiB, or a namespace, key or tag over 512 bytes';

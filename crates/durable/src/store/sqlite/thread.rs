@@ -7,8 +7,8 @@ use crate::when::StoreTime;
 use rusqlite::{Connection, ErrorCode};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::oneshot;
@@ -227,7 +227,7 @@ fn transact(file: &Connection, state: &State, runs: Vec<Run>) -> Result<(), Erro
             // A commit that did not fit on the disk is none, also to a node after a crash.
             Some(ErrorCode::DiskFull) => Error::unavailable(error),
             // A user's deferred constraint, which is checked at the commit.
-            Some(ErrorCode::ConstraintViolation) => Error::Refused(Arc::new(error)),
+            Some(ErrorCode::ConstraintViolation) => Error::refused(error),
             _ => Error::uncertain(error),
         }
     })

@@ -140,7 +140,7 @@ impl Durable<Sqlite> {
             let path = path.into_os_string().into_string();
             path.map_err(|_| io::ErrorKind::InvalidInput.into())
         });
-        let path = path.map_err(|error| Error::Refused(Arc::new(error)))?;
+        let path = path.map_err(Error::refused)?;
         let copy = move |file: &Connection, _: &State| {
             // SQLite refuses `VACUUM` inside a transaction. Ends this one, which did nothing, and
             // begins another for the thread to commit.
@@ -180,7 +180,7 @@ impl<'a> Transaction<'a> {
     fn check(&self) -> Result<(), Error> {
         if self.ended.load(Relaxed) || self.file.is_autocommit() {
             let why = "a statement has ended the transaction: nothing of it is done";
-            return Err(Error::Refused(Arc::new(io::Error::other(why))));
+            return Err(Error::refused(why));
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ impl From<rusqlite::Error> for Error {
                 | ErrorCode::NotADatabase
                 | ErrorCode::ReadOnly,
             ) => Error::unavailable(error),
-            _ => Error::Refused(Arc::new(error)),
+            _ => Error::refused(error),
         }
     }
 }
