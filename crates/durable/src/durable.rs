@@ -57,7 +57,9 @@ impl<O: OpenStore> DurableBuilder<O> {
         }
     }
 
-    /// Sets how long a claim lasts that is not renewed: 5 s by default, 100 ms to a day. Timers
+    /// Sets how long a claim lasts that is not renewed: 5 s by default, 100 ms to a day. Claims that
+    /// the store answers after more than half a lease are given back unrun: choose a lease of many
+    /// times the store's answers under load. Timers
     /// that a dead node had in its handlers run again after a lease and up to two seconds. Handlers
     /// that run long have claims of up to a minute, which are waited for as well. Other timers do
     /// not wait.
@@ -104,9 +106,13 @@ impl<O: OpenStore> DurableBuilder<O> {
     ///
     /// The handler runs on the current tokio runtime, up to
     /// [`max_in_flight`](Self::max_in_flight) at once, one at a time for each key. A panic is a
-    /// failed attempt. `timer` must be driven, for example by its own thread
+    /// failed attempt. A handler must not block the runtime's threads, but use
+    /// `tokio::task::spawn_blocking`: a node whose threads are blocked for a lease cannot renew its
+    /// claims, and other nodes run the timers as well.
+    ///
+    /// `timer` must be driven, for example by its own thread
     /// ([`start`](tickwheel::TimerBuilder::start)). It must have no `max_pending`: a full timer
-    /// refuses the node's own sleeps.
+    /// refuses the node's own sleeps. Timers are late by up to its tick.
     ///
     /// # Errors
     /// The errors of opening the store. Later the node repeats calls that fail.

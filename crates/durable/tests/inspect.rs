@@ -21,7 +21,7 @@ use tokio_postgres::Client;
 /// Starts a node which has one timer that waits, and one that has died.
 async fn start<O: OpenStore>(node: DurableBuilder<O>) -> Durable<O::Store> {
     let timer = Timer::builder().start().unwrap();
-    let handler = |_| async { Outcome::Dead("no good".to_owned()) };
+    let handler = |_| async { Outcome::Dead("no\ngood".to_owned()) };
     let node = node.start(&timer, handler).await.unwrap();
     node.schedule(Entry::keyed("later", Duration::from_secs(3_600), "x").tag("some"))
         .await
@@ -59,7 +59,7 @@ fn inspect(target: &str, more: &[&str], succeeds: bool, says: &[&str]) {
 }
 
 /// What is told of the timers that each node has.
-const TOLD: &[&str] = &["later", "some", "in 35", "bad", "no good"];
+const TOLD: &[&str] = &["later", "some", "in 35", "bad", "no\u{fffd}good"];
 
 #[tokio::test]
 async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
@@ -84,7 +84,7 @@ async fn a_file_is_looked_at_while_no_node_has_it_and_no_timer_runs() {
     inspect(target, &[], true, &["paused: tag late, for 35"]);
     let listed: [(&[&str], [&str; 2]); 3] = [
         (&["--tag", "some"], ["later", "oldest first: 0"]),
-        (&["--key-prefix", "ba"], ["due next: 0", "no good"]),
+        (&["--key-prefix", "ba"], ["due next: 0", "no\u{fffd}good"]),
         (&["--limit", "0"], ["due next: 0", "oldest first: 0"]),
     ];
     for (options, says) in listed {

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use std::error::Error;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -147,34 +148,41 @@ async fn list(node: &Durable<impl Store>, options: &Options) -> Result<(), Box<d
     let next = node.list(options.search()).await?;
     let dead = node.dead(options.search()).await?;
     let now = StoreTime::from(SystemTime::now());
+    // Not `println!`, which panics if a pager has closed the pipe.
+    let mut out = io::stdout().lock();
     for Paused { tag, until, .. } in pauses {
-        let which = tag.map_or("all".to_owned(), |tag| format!("tag {tag}"));
-        println!("paused: {which}, for {} s", until.since(now).as_secs());
+        let which = tag.map_or("all".to_owned(), |tag| format!("tag {}", shown(&tag)));
+        writeln!(out, "paused: {which}, for {} s", until.since(now).as_secs())?;
     }
-    println!("\ndue next: {}", next.len());
+    writeln!(out, "\ndue next: {}", next.len())?;
     for timer in next {
-        let key = timer.key.unwrap_or_default();
-        let tag = timer.tag.unwrap_or_default();
+        let key = shown(&timer.key.unwrap_or_default());
+        let tag = shown(&timer.tag.unwrap_or_default());
         let when = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
         let state = match timer.running {
             true => "a handler has it",
             false => "",
         };
         let Listed { id, attempts, .. } = timer;
-        println!("{id:>20}  {key:20}  {tag:12}  in {when:.1} s, {attempts} attempts  {state}");
+        let what = format!("in {when:.1} s, {attempts} attempts  {state}");
+        writeln!(out, "{id:>20}  {key:20}  {tag:12}  {what}")?;
     }
-    println!("\ndead, the oldest first: {}", dead.len());
+    writeln!(out, "\ndead, the oldest first: {}", dead.len())?;
     for timer in dead {
-        let key = timer.key.unwrap_or_default();
-        let tag = timer.tag.unwrap_or_default();
+        let key = shown(&timer.key.unwrap_or_default());
+        let tag = shown(&timer.tag.unwrap_or_default());
         let since = now.since(timer.died).as_secs();
-        let DeadTimer {
-            id,
-            attempts,
-            reason,
-            ..
-        } = timer;
-        println!("{id:>20}  {key:20}  {tag:12}  {since} s ago, {attempts} attempts: {reason}");
+        let DeadTimer { id, attempts, .. } = timer;
+        let what = format!(
+            "{since} s ago, {attempts} attempts: {}",
+            shown(&timer.reason)
+        );
+        writeln!(out, "{id:>20}  {key:20}  {tag:12}  {what}")?;
     }
     Ok(())
+}
+
+/// Returns a user's text without control characters, which could forge lines.
+fn shown(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }

@@ -74,7 +74,14 @@ impl<S: Store> Runner<S> {
         drop(counted);
         // After a late answer the claims may run out before their first renewal.
         let took = node.timer.now().saturating_duration_since(asked);
-        let is_late = took > node.options.patience() || *node.leaving.borrow();
+        let is_late = took > node.options.patience();
+        if is_late {
+            tracing::warn!(
+                ?took,
+                "claims are given back: the answer took over half a lease"
+            );
+        }
+        let is_over = is_late || *node.leaving.borrow();
         for row in claims.rows {
             // Never: a store returns no more rows than there are places.
             let Some(place) = places.split(1) else { return };
@@ -85,7 +92,7 @@ impl<S: Store> Runner<S> {
                 row,
                 place,
             };
-            if is_late {
+            if is_over {
                 self.end(work, Ending::GiveBack);
             } else if let Some(work) = self.unless_running(work) {
                 runs.spawn(Arc::clone(self).run(work));

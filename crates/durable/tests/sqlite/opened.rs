@@ -200,6 +200,12 @@ async fn a_path_without_a_folder_is_refused() {
         let refused = open(path.as_ref()).await;
         assert!(matches!(refused, Err(Error::Unavailable(_))), "{path:?}");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let error = open(folder.path()).await.err().unwrap().to_string();
+    assert!(error.contains("no file"), "{error}");
+    let parent = folder.path().parent().unwrap();
+    let name = folder.path().file_name().unwrap().to_str().unwrap();
+    assert!(!parent.join(format!("{name}-lock")).exists());
 }
 
 /// As a function or an order of text that only the user's own connection has.

@@ -110,7 +110,7 @@ impl Guard {
 /// its tables may be made.
 fn find(what: &SqliteFile) -> io::Result<PathBuf> {
     let path = &what.path;
-    match path.canonicalize() {
+    let found = match path.canonicalize() {
         Err(error) if what.makes_tables && error.kind() == io::ErrorKind::NotFound => {
             // There was no file: closing this descriptor drops no other node's lock.
             OpenOptions::new()
@@ -121,6 +121,11 @@ fn find(what: &SqliteFile) -> io::Result<PathBuf> {
             path.canonicalize()
         }
         found => found,
+    }?;
+    // No lock is left beside a device or a folder.
+    match fs::metadata(&found)?.is_file() {
+        true => Ok(found),
+        false => Err(io::Error::other(format!("{found:?} is no file"))),
     }
 }
 
