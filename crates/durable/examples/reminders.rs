@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "each at its time, however late the last was"
         );
     }
-    // While its handler runs it cannot be cancelled: ask again a moment later.
+    // `Running`: that run is the last one. Waits for its end.
     while node.cancel("water").await? == Cancelled::Running {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -57,12 +57,13 @@ impl<O: OpenStore> DurableBuilder<O> {
         }
     }
 
-    /// Sets how long a claim lasts that is not renewed: 5 s by default, 100 ms to a day. Claims that
-    /// the store answers after more than half a lease are given back unrun: choose a lease of many
-    /// times the store's answers under load. Timers
-    /// that a dead node had in its handlers run again after a lease and up to two seconds. Handlers
-    /// that run long have claims of up to a minute, which are waited for as well. Other timers do
-    /// not wait.
+    /// Sets how long a claim lasts that is not renewed: 5 s by default, 100 ms to a day. Claims
+    /// that the store answers after more than half a lease are given back unrun: choose a lease of
+    /// many times the store's answers under load.
+    ///
+    /// Timers that a dead node had in its handlers run again after a lease and up to two seconds.
+    /// Handlers that run long have claims of up to a minute, which are waited for as well. Other
+    /// timers do not wait.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(86_400));
         self

@@ -462,6 +462,7 @@ impl fmt::Display for Error {
             Error::Unavailable(cause) => write!(f, "the store is unavailable: {}", whole(cause)),
             Error::Refused(cause) => write!(f, "the store does not take it: {}", whole(cause)),
             Error::Uncertain(cause) => write!(f, "the store's answer was lost: {}", whole(cause)),
+            Error::UnknownSchema { found: 0, .. } => f.write_str("there are no tables of timers"),
             Error::UnknownSchema { found, known } => {
                 write!(
                     f,
@@ -469,7 +470,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::BadName(told) => f.write_str(told),
-            Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is too long"),
+            Error::PayloadTooLong(bytes) => write!(f, "a payload of {bytes} bytes is over 1 MiB"),
             Error::Fenced => f.write_str("another handler has the timer by now, or it has ended"),
             Error::Closed => f.write_str("the node was drained, or its timer shut down"),
         }

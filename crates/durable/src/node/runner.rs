@@ -153,7 +153,7 @@ impl<S: Store> Runner<S> {
         let outcome = self.outcome(self.due(work)).await;
         let outcome = outcome.unwrap_or_else(|panic| {
             node.count().panicked += 1;
-            tracing::error!(panic, "a handler panicked");
+            tracing::error!(panic, name = work.row.name.0, "a handler panicked");
             Outcome::Failed(panic)
         });
         self.ending(outcome, attempts)

@@ -1,7 +1,9 @@
 //! Schemas, databases and roles that are not the usual ones.
 
 use crate::server::connect;
-use crate::{HOUR, SERVER, builder, client, ends, name, next, next_key, schedule, start, until};
+use crate::{
+    HOUR, SERVER, builder, client, ends, name, next, next_key, schedule, short, start, until,
+};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::{PostgresServer, tables};
@@ -240,4 +242,45 @@ async fn sql_gives_a_row_up_that_it_sees_and_may_not_lock() {
     let cancel = client.execute("SELECT tickwheel.cancel('some', 'a')", &[]);
     let refused = ends(cancel).await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "55P03");
+}
+
+/// An administrator may replace a function by one that answers nothing of use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_goes_on_after_answers_that_it_cannot_read() {
+    let schema = "unreadable";
+    let (node, mut fired) = start(short(SERVER.config(), &name()).schema(schema)).await;
+    let client = client().await;
+    for function in ["claim_batch", "ack_batch", "look"] {
+        let sql = format!("SELECT pg_get_functiondef('{schema}.{function}'::regproc)");
+        let former: String = client.query_one(&sql, &[]).await.unwrap().get(0);
+        let (head, _) = former.split_once("AS $function$").unwrap();
+        let nulls = match function {
+            "claim_batch" => "DECLARE r unreadable.claimed; BEGIN RETURN NEXT r; END",
+            "ack_batch" => "BEGIN RETURN NEXT; END",
+            _ => "BEGIN END",
+        };
+        let unreadable = format!("{head} AS $function$ {nulls} $function$");
+        let errors = node.stats().errors;
+        client.batch_execute(&unreadable).await.unwrap();
+        schedule(&node, function, Duration::ZERO).await;
+        until(async || node.stats().errors > errors).await;
+        client.batch_execute(&former).await.unwrap();
+        while next_key(&mut fired).await != function {}
+    }
+    until(async || node.stats().in_flight == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_right_that_it_needs_does_not_start() {
+    drop(start(builder(SERVER.config(), &name())).await); // There are tables.
+    let make = "CREATE ROLE keeps LOGIN;
+        GRANT USAGE ON SCHEMA tickwheel TO keeps;
+        GRANT SELECT, INSERT, UPDATE ON tickwheel.timer, tickwheel.pause TO keeps;
+        GRANT DELETE ON tickwheel.pause TO keeps";
+    client().await.batch_execute(make).await.unwrap();
+    let mut config = SERVER.config();
+    config.user("keeps");
+    let error = refusal(builder(config, &name())).await;
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    assert!(error.to_string().contains("DELETE on timer"), "{error}");
 }

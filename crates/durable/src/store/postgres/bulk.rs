@@ -1,7 +1,7 @@
 //! The statements that change many timers, and pauses.
 
 use crate::entry::{Error, Paused};
-use crate::store::postgres::link::{Ask, Param, is_locked, is_too_long, one, place, time};
+use crate::store::postgres::link::{Ask, Param, field, is_locked, is_too_long, one, place, time};
 use crate::store::postgres::timers::LOCKED;
 use crate::store::{Bulk, Name, Step};
 use crate::when::{Moment, StoreTime, micros};
@@ -145,16 +145,14 @@ pub(super) async fn step(
         }
     };
     let row = one(&rows)?;
-    let is_full = row.get::<_, i64>(4) >= i64::from(limit);
+    let is_full = field::<i64>(row, 4)? >= i64::from(limit);
+    let last: Option<String> = field(row, 5)?;
     Ok(Step {
-        now: time(row, 0),
-        count: row.get::<_, i64>(1).unsigned_abs(),
-        first: place(row, 2),
-        locked: row.get(6),
-        more: row
-            .get::<_, Option<String>>(5)
-            .filter(|_| is_full)
-            .map(Name),
+        now: time(row, 0)?,
+        count: field::<i64>(row, 1)?.unsigned_abs(),
+        first: place(row, 2)?,
+        locked: field(row, 6)?,
+        more: last.filter(|_| is_full).map(Name),
     })
 }
 
@@ -193,10 +191,13 @@ pub(super) async fn pause(
 pub(super) async fn pauses(at: &impl Ask, space: &str) -> Result<Vec<Paused>, Error> {
     let sql = "SELECT scope, until FROM tickwheel.pause
         WHERE space = $1 AND until > tickwheel.clock()";
-    let pause = |row: &Row| Paused {
-        tag: row.get::<_, &str>(0).strip_prefix('t').map(str::to_owned),
-        until: time(row, 1),
+    let pause = |row: &Row| {
+        let scope: &str = field(row, 0)?;
+        Ok(Paused {
+            tag: scope.strip_prefix('t').map(str::to_owned),
+            until: time(row, 1)?,
+        })
     };
     let rows = at.ask(sql, &[&space]).await?;
-    Ok(rows.iter().map(pause).collect())
+    rows.iter().map(pause).collect()
 }

@@ -1,9 +1,9 @@
 //! The statements of claims: to begin, renew, take over and end them.
 
 use crate::entry::Error;
-use crate::store::postgres::link::{Ask, Param, column, count, place, time};
+use crate::store::postgres::link::{Ask, Param, column, count, field, place, time};
 use crate::store::postgres::timers::changed;
-use crate::store::{ALONE, Ack, Changed, Claimed, Claims, Ending, Place, Renewal, Want};
+use crate::store::{ALONE, Ack, Changed, Claimed, Claims, Ending, Name, Place, Renewal, Want};
 use crate::when::{Moment, StoreTime, micros};
 use std::time::Duration;
 use tokio_postgres::Row;
@@ -26,7 +26,7 @@ pub(super) async fn claim(at: &impl Ask, space: &str, want: &Want) -> Result<Cla
     let sql = "SELECT * FROM tickwheel.claim_batch($1, $2, $3, $4, $5, $6, $7)";
     let rows = at.ask(sql, &params).await?;
     let mut claims = read(&rows)?;
-    let last = rows.iter().find_map(|row| place(row, 9));
+    let last = place(whole(&rows)?, 9)?;
     claims.from = match last {
         Some(last) if claims.more => last,
         // All rows up to the present are claimed, or were locked: a look finds those.
@@ -57,33 +57,38 @@ pub(super) async fn take_over(
     read(&at.ask(sql, &params).await?)
 }
 
+/// Returns the row about the whole claim: the last one.
+fn whole(rows: &[Row]) -> Result<&Row, Error> {
+    rows.last().ok_or_else(|| Error::uncertain("no row"))
+}
+
 fn read(rows: &[Row]) -> Result<Claims, Error> {
-    let of_all = |row: &&Row| row.get::<_, Option<&str>>(0).is_none();
-    let whole = rows.iter().find(of_all);
-    let whole = whole.ok_or_else(|| Error::uncertain("no row"))?;
-    let claimed = rows.iter().filter(|row| !of_all(row)).map(|row| Claimed {
-        name: crate::store::Name(row.get(0)),
-        token: row.get(1),
-        id: row.get(2),
-        due: time(row, 3),
-        planned: time(row, 4),
-        attempts: count(row, 5),
-        crashes: count(row, 6),
-        tag: row.get(7),
-        payload: row.get(8),
+    let whole = whole(rows)?;
+    let claimed = rows[..rows.len() - 1].iter().map(|row| {
+        Ok(Claimed {
+            name: Name(field(row, 0)?),
+            token: field(row, 1)?,
+            id: field(row, 2)?,
+            due: time(row, 3)?,
+            planned: time(row, 4)?,
+            attempts: count(row, 5)?,
+            crashes: count(row, 6)?,
+            tag: field(row, 7)?,
+            payload: field(row, 8)?,
+        })
     });
-    let mut claimed: Vec<Claimed> = claimed.collect();
+    let mut claimed = claimed.collect::<Result<Vec<Claimed>, Error>>()?;
     // An update returns rows in no order. Handlers are called in the order of due times.
     claimed.sort_unstable_by_key(|claimed| (claimed.due, claimed.id));
     Ok(Claims {
-        now: time(whole, 1),
+        now: time(whole, 1)?,
         rows: claimed,
         from: Place::default(),
         // In the row about the whole claim the column of tags says whether there are more.
-        more: whole.get::<_, &str>(7) == "1",
-        next: place(whole, 3),
-        expired: whole.get::<_, i64>(2).unsigned_abs(),
-        held: u64::from(count(whole, 5)),
+        more: field::<&str>(whole, 7)? == "1",
+        next: place(whole, 3)?,
+        expired: field::<i64>(whole, 2)?.unsigned_abs(),
+        held: u64::from(count(whole, 5)?),
     })
 }
 
@@ -101,7 +106,7 @@ pub(super) async fn renew(
     ];
     let sql = "SELECT * FROM tickwheel.renew_batch($1, $2, $3, $4)";
     let rows = at.ask(sql, &params).await?;
-    Ok(changed(&rows, renewals.len(), |row| row.get(3)))
+    changed(&rows, renewals.len(), |row| field(row, 3))
 }
 
 /// Ends claims. In a user's transaction (`waits`) this is one claim, and waits for another
@@ -148,5 +153,5 @@ pub(super) async fn acknowledge(
     ];
     let sql = "SELECT * FROM tickwheel.ack_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let rows = at.ask(sql, &params).await?;
-    Ok(changed(&rows, acks.len(), |row| row.get(3)))
+    changed(&rows, acks.len(), |row| field(row, 3))
 }

@@ -1,21 +1,26 @@
 //! A connection that is made again after it is lost, the parameters of statements, and the meaning
 //! of the server's errors.
+//!
+//! A connection has one statement at a time. PgBouncer gives a server to the next client after the
+//! first answer, and mixes up statements that were sent before it.
 
 use crate::entry::Error;
 use crate::store::Place;
 use crate::store::postgres::hosts::hosts;
 use crate::store::postgres::schema::{On, Schema};
 use crate::when::StoreTime;
+use bytes::BytesMut;
+use std::error::Error as StdError;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
 
 /// A parameter with its type on the server. Because the types are stated, a statement is not
@@ -45,6 +50,42 @@ typed! {
     BYTEA_ARRAY: Vec<&[u8]>, Vec<Option<&[u8]>>;
 }
 
+/// A parameter as it is sent: a task runs the statement, and cannot borrow its caller's values.
+/// `None`: null.
+#[derive(Debug)]
+struct Encoded(Option<BytesMut>);
+
+impl Encoded {
+    fn new(value: &(dyn ToSql + Sync), kind: &Type) -> Result<Self, Error> {
+        let mut bytes = BytesMut::new();
+        let is_null = value.to_sql_checked(kind, &mut bytes);
+        Ok(match is_null.map_err(Error::refused)? {
+            IsNull::Yes => Encoded(None),
+            IsNull::No => Encoded(Some(bytes)),
+        })
+    }
+}
+
+impl ToSql for Encoded {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn StdError + Sync + Send>> {
+        let Some(bytes) = &self.0 else {
+            return Ok(IsNull::Yes);
+        };
+        out.extend_from_slice(bytes);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
 type Connected = Pin<Box<dyn Future<Output = Result<Connection, tokio_postgres::Error>> + Send>>;
 
 /// A client, and the task that reads and writes its socket.
@@ -53,15 +94,8 @@ pub(super) struct Connection {
     /// The texts of notices. Ends with the connection.
     pub(super) notices: UnboundedReceiver<String>,
     task: AbortHandle,
-    /// Set once a statement has shown that later ones need another connection. Relaxed: a call that
-    /// still reads false gets the same error.
-    is_over: AtomicBool,
-}
-
-impl Connection {
-    fn is_of_use(&self) -> bool {
-        !self.is_over.load(Relaxed) && !self.client.is_closed()
-    }
+    /// Whether the server has taken the node's settings. A pooler leaves them out.
+    pub(super) is_direct: bool,
 }
 
 impl Drop for Connection {
@@ -101,7 +135,7 @@ where
                 client,
                 notices,
                 task,
-                is_over: AtomicBool::new(false),
+                is_direct: false, // Not known yet.
             })
         })
     })
@@ -115,6 +149,7 @@ where
 ///   lease.
 /// - `statement_timeout`: a statement that waits for a lock ends before its caller gives it up.
 /// - `lock_timeout`: a shorter one would fail whole batches.
+/// - `tickwheel_notices.direct`: shows that the session has them.
 fn settings(lease: Duration) -> String {
     let bound = lease.clamp(Duration::from_secs(1), PATIENCE);
     let idle = (bound.as_secs() / 2).max(1);
@@ -123,7 +158,7 @@ fn settings(lease: Duration) -> String {
         "-c default_transaction_isolation=read\\ committed -c synchronous_commit=on -c jit=off \
         -c statement_timeout={} -c lock_timeout=0 -c tcp_user_timeout={} \
         -c tcp_keepalives_idle={idle} -c tcp_keepalives_interval=1 \
-        -c tcp_keepalives_count={probes}",
+        -c tcp_keepalives_count={probes} -c tickwheel_notices.direct=on",
         STATEMENT.as_millis(),
         bound.as_millis()
     )
@@ -182,19 +217,22 @@ impl Connector {
             }
             connected => connected,
         };
-        let connection = connected.map_err(Error::unavailable)?;
-        self.check(&connection).await?;
+        let mut connection = connected.map_err(Error::unavailable)?;
+        self.check(&mut connection).await?;
         Ok(connection)
     }
 
     /// Fails if the session lacks the settings without which timers would be lost or run twice: a
     /// pooler may also leave settings out.
-    async fn check(&self, connection: &Connection) -> Result<(), Error> {
+    async fn check(&self, connection: &mut Connection) -> Result<(), Error> {
         let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed'
-            AND current_setting('synchronous_commit') = 'on'";
+            AND current_setting('synchronous_commit') = 'on',
+            current_setting('tickwheel_notices.direct', true) IS NOT DISTINCT FROM 'on'";
         let answer = self.schema.on(&connection.client).query(sql, &[]).await;
         let rows = answer.map_err(Error::unavailable)?;
-        match one(&rows)?.get(0) {
+        let row = one(&rows)?;
+        connection.is_direct = field(row, 1)?;
+        match field(row, 0)? {
             true => Ok(()),
             false => Err(Error::unavailable(UNFIT)),
         }
@@ -233,20 +271,62 @@ pub(super) trait Ask: Sync {
 
 impl Ask for Link {
     async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        let mut encoded = Vec::with_capacity(params.len());
+        for param in params {
+            let (value, kind) = param.typed();
+            encoded.push((Encoded::new(value, &kind)?, kind));
+        }
+        let connector = self.connector.clone();
+        let sql = connector.schema.of(sql);
+        let connection = Arc::clone(&self.connection);
+        // A task of its own: a user may leave the future of a call without polls for a while, or
+        // drop it. All other calls would wait for a lock that such a future has, or would be sent
+        // before the answer to its statement.
+        let asked = tokio::spawn(async move {
+            let locked = tokio::time::timeout(PATIENCE, connection.lock()).await;
+            let mut known = locked.map_err(|_| Error::unavailable("earlier calls take long"))?;
+            connector.ask(&mut known, &sql, &encoded).await
+        });
+        asked.await.map_err(Error::uncertain)?
+    }
+}
+
+impl Ask for On<'_> {
+    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
+        self.query(sql, params).await.map_err(explain)
+    }
+}
+
+impl Connector {
+    /// Runs a statement on a connection, which it makes if there is none of use.
+    async fn ask(
+        &self,
+        known: &mut Option<Connection>,
+        sql: &str,
+        params: &[(Encoded, Type)],
+    ) -> Result<Vec<Row>, Error> {
+        let params = params
+            .iter()
+            .map(|(value, kind)| (value as &(dyn ToSql + Sync), kind.clone()));
+        let params: Vec<_> = params.collect();
         let mut crossed = 0;
         loop {
-            let connection = self.connect().await?;
-            let on = self.connector.schema.on(&connection.client);
-            let error = match tokio::time::timeout(PATIENCE, on.query(sql, params)).await {
+            known.take_if(|known| known.client.is_closed());
+            let connection = match known {
+                Some(connection) => connection,
+                None => known.insert(self.connection().await?),
+            };
+            let answer = connection.client.query_typed(sql, &params);
+            let error = match tokio::time::timeout(PATIENCE, answer).await {
                 Ok(Ok(rows)) => return Ok(rows),
                 Ok(Err(error)) => error,
                 Err(elapsed) => {
-                    self.discard(&connection);
+                    *known = None;
                     return Err(Error::uncertain(elapsed));
                 }
             };
             if error.code().is_some_and(is_of_no_use) {
-                self.discard(&connection);
+                *known = None;
             }
             // After other errors only the caller knows whether a repetition is safe.
             if !is_crossed(&error) || crossed == CROSSED {
@@ -257,17 +337,11 @@ impl Ask for Link {
     }
 }
 
-impl Ask for On<'_> {
-    async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
-        self.query(sql, params).await.map_err(explain)
-    }
-}
-
 /// The connection for one purpose: no purpose waits for another one's statements.
 pub(super) struct Link {
     connector: Connector,
-    /// Locked while a connection is made: simultaneous calls make one.
-    connection: Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>,
+    /// Locked for a statement, or while the connection is made.
+    connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
 }
 
 impl Link {
@@ -275,45 +349,6 @@ impl Link {
         Link {
             connector,
             connection: Arc::default(),
-        }
-    }
-
-    /// Returns the connection, which it makes if there is none of use.
-    pub(super) async fn connect(&self) -> Result<Arc<Connection>, Error> {
-        if let Some(connection) = self.get() {
-            return Ok(connection);
-        }
-        let connection = Arc::clone(&self.connection);
-        let connector = self.connector.clone();
-        // A task of its own: a user may leave the future of a call without polls for a while. All
-        // other calls would wait for a lock that such a future has, or stands in line for.
-        let made = tokio::spawn(async move {
-            // A call does not wait for the tries of all calls before it: they would add up.
-            let locked = tokio::time::timeout(PATIENCE, connection.lock()).await;
-            let mut known = locked.map_err(Error::unavailable)?;
-            known.take_if(|known| !known.is_of_use());
-            if let Some(connection) = &*known {
-                return Ok(Arc::clone(connection));
-            }
-            let connection = Arc::new(connector.connection().await?);
-            *known = Some(Arc::clone(&connection));
-            Ok(connection)
-        });
-        made.await.map_err(Error::unavailable)?
-    }
-
-    /// Returns the connection if it is of use.
-    fn get(&self) -> Option<Arc<Connection>> {
-        let known = self.connection.try_lock().ok()?;
-        known.clone().filter(|known| known.is_of_use())
-    }
-
-    /// Keeps later calls from a connection, which is closed once its statements have ended.
-    fn discard(&self, used: &Connection) {
-        used.is_over.store(true, Relaxed);
-        // A call that has the lock replaces the connection, or is about to get the same error.
-        if let Ok(mut known) = self.connection.try_lock() {
-            known.take_if(|known| !known.is_of_use());
         }
     }
 }
@@ -394,21 +429,31 @@ pub(super) fn one(rows: &[Row]) -> Result<&Row, Error> {
     rows.first().ok_or_else(|| Error::uncertain("no row"))
 }
 
+/// Reads a column. Fails if it has another type, or is null: an administrator may change functions
+/// and rows.
+pub(super) fn field<'a, A: FromSql<'a>>(row: &'a Row, index: usize) -> Result<A, Error> {
+    row.try_get(index).map_err(Error::uncertain)
+}
+
 /// Reads a number that is not negative.
-pub(super) fn count(row: &Row, index: usize) -> u32 {
-    row.get::<_, i32>(index).max(0).unsigned_abs()
+pub(super) fn count(row: &Row, index: usize) -> Result<u32, Error> {
+    Ok(field::<i32>(row, index)?.max(0).unsigned_abs())
 }
 
 /// Reads a moment.
-pub(super) fn time(row: &Row, index: usize) -> StoreTime {
-    StoreTime::from_micros(row.get(index))
+pub(super) fn time(row: &Row, index: usize) -> Result<StoreTime, Error> {
+    field(row, index).map(StoreTime::from_micros)
 }
 
 /// Reads a place from two columns, due and id, unless they are null.
-pub(super) fn place(row: &Row, first: usize) -> Option<Place> {
-    let due = StoreTime::from_micros(row.get::<_, Option<i64>>(first)?);
-    let id = row.get(first + 1);
-    Some(Place { due, id })
+pub(super) fn place(row: &Row, first: usize) -> Result<Option<Place>, Error> {
+    let Some(due) = field::<Option<i64>>(row, first)? else {
+        return Ok(None);
+    };
+    Ok(Some(Place {
+        due: StoreTime::from_micros(due),
+        id: field(row, first + 1)?,
+    }))
 }
 
 /// Collects a parameter of a batch: one value of each row.

@@ -2,7 +2,7 @@
 
 use crate::entry::{DeadTimer, Error, Listed, Search};
 use crate::store::Name;
-use crate::store::postgres::link::{Ask, Param, count, time};
+use crate::store::postgres::link::{Ask, Param, count, field, time};
 use tokio_postgres::Row;
 
 /// Returns the rows that a search reads: those with the tag or the prefix, if the search has one,
@@ -36,16 +36,16 @@ const LISTED: &str = "coalesce(next, due) AS at,
     CASE WHEN next IS NULL THEN id ELSE next_id END AS number, name, tag, payload,
     CASE WHEN next IS NULL THEN attempts ELSE 0 END, claim > 0";
 
-fn listed(row: &Row) -> Listed {
-    Listed {
-        at: time(row, 0),
-        id: row.get(1),
-        key: Name(row.get(2)).key().map(str::to_owned),
-        tag: row.get(3),
-        payload: row.get(4),
-        attempts: count(row, 5),
-        running: row.get(6),
-    }
+fn listed(row: &Row) -> Result<Listed, Error> {
+    Ok(Listed {
+        at: time(row, 0)?,
+        id: field(row, 1)?,
+        key: Name(field(row, 2)?).key().map(str::to_owned),
+        tag: field(row, 3)?,
+        payload: field(row, 4)?,
+        attempts: count(row, 5)?,
+        running: field(row, 6)?,
+    })
 }
 
 /// Looks a name up.
@@ -54,7 +54,7 @@ pub(super) async fn get(at: &impl Ask, space: &str, name: &Name) -> Result<Optio
         "SELECT {LISTED} FROM tickwheel.timer WHERE space = $1 AND name = $2 AND died IS NULL"
     );
     let rows = at.ask(&sql, &[&space, &name.0.as_str()]).await?;
-    Ok(rows.first().map(listed))
+    rows.first().map(listed).transpose()
 }
 
 async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
@@ -86,7 +86,7 @@ pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<V
     );
     let sql = format!("SELECT * FROM ({free} UNION ALL {claimed}) a ORDER BY at, number LIMIT $6");
     let rows = page(at, space, &search, &sql).await?;
-    Ok(rows.iter().map(listed).collect())
+    rows.iter().map(listed).collect()
 }
 
 /// Lists dead timers in the order of their deaths.
@@ -104,15 +104,17 @@ pub(super) async fn dead(
         WHERE {FITS} AND died IS NOT NULL AND (died, id) > ($2, $3)
         ORDER BY died, id LIMIT $6"
     );
-    let dead = |row: &Row| DeadTimer {
-        died: time(row, 0),
-        id: row.get(1),
-        key: Name(row.get(2)).key().map(str::to_owned),
-        tag: row.get(3),
-        payload: row.get(4),
-        attempts: count(row, 5),
-        reason: row.get(6),
+    let dead = |row: &Row| {
+        Ok(DeadTimer {
+            died: time(row, 0)?,
+            id: field(row, 1)?,
+            key: Name(field(row, 2)?).key().map(str::to_owned),
+            tag: field(row, 3)?,
+            payload: field(row, 4)?,
+            attempts: count(row, 5)?,
+            reason: field(row, 6)?,
+        })
     };
     let rows = page(at, space, &search, &sql).await?;
-    Ok(rows.iter().map(dead).collect())
+    rows.iter().map(dead).collect()
 }

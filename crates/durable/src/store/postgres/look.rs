@@ -3,7 +3,7 @@
 use crate::entry::Error;
 use crate::store::Look;
 use crate::store::postgres::claims;
-use crate::store::postgres::link::{Ask, Param, is_too_long, one, place, time};
+use crate::store::postgres::link::{Ask, Param, field, is_too_long, one, place, time};
 use crate::sync::{Mutex, lock};
 use crate::when::StoreTime;
 use tokio_postgres::Row;
@@ -73,13 +73,13 @@ impl Floor {
     }
 
     /// Raises or lowers the floor by what a look has returned.
-    fn learn(&mut self, row: &Row, asked: &Asked) {
-        let now: i64 = row.get(0);
-        let first: Option<i64> = row.get(1);
-        let oldest: Option<i64> = row.get(4);
-        let running: i64 = row.get(6);
-        let number: Option<i64> = row.get(7);
-        let started: i64 = row.get(8);
+    fn learn(&mut self, row: &Row, asked: &Asked) -> Result<(), Error> {
+        let now: i64 = field(row, 0)?;
+        let first: Option<i64> = field(row, 1)?;
+        let oldest: Option<i64> = field(row, 4)?;
+        let running: i64 = field(row, 6)?;
+        let number: Option<i64> = field(row, 7)?;
+        let started: i64 = field(row, 8)?;
         if started != self.started || now < self.now {
             *self = Floor {
                 started,
@@ -103,6 +103,7 @@ impl Floor {
             self.noted = Some(Noted { now, number });
             self.number = number;
         }
+        Ok(())
     }
 
     /// Returns the number above which a transaction must have ended before the next one is taken.
@@ -147,11 +148,11 @@ pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Re
         }
     };
     let row = one(&rows)?;
-    lock(floor).learn(row, &asked);
+    lock(floor).learn(row, &asked)?;
     Ok(Look {
-        now: time(row, 0),
-        first: place(row, 1),
-        held: row.get(3),
-        lapsed: row.get(5),
+        now: time(row, 0)?,
+        first: place(row, 1)?,
+        held: field(row, 3)?,
+        lapsed: field(row, 5)?,
     })
 }

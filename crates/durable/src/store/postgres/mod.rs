@@ -17,7 +17,9 @@ use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched, check_name,
 };
-use crate::store::postgres::link::{Ask, Connection, Connector, Dial, Link, dial, one, within};
+use crate::store::postgres::link::{
+    Ask, Connection, Connector, Dial, Link, dial, field, one, within,
+};
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use crate::store::{
@@ -135,7 +137,7 @@ impl OpenStore for PostgresServer {
         };
         let [one, other] = &store.write;
         for link in [&store.claim, &store.acknowledge, &store.look, one, other] {
-            link.connect().await?;
+            link.ask("SELECT", &[]).await?; // Connects.
         }
         Ok(store)
     }
@@ -166,9 +168,12 @@ impl Postgres {
     /// Connects, and listens for notices.
     async fn listen(&self) -> Result<Connection, Error> {
         let connection = self.connector.connection().await?;
-        let listen = format!("LISTEN {CHANNEL}");
-        let on = self.connector.schema.on(&connection.client);
-        within(on.execute(&listen)).await?;
+        // Behind a pooler the notices would reach any client.
+        if connection.is_direct {
+            let listen = format!("LISTEN {CHANNEL}");
+            let on = self.connector.schema.on(&connection.client);
+            within(on.execute(&listen)).await?;
+        }
         Ok(connection)
     }
 }
@@ -298,13 +303,25 @@ async fn prepare(connector: &Connector, makes_tables: bool) -> Result<(), Error>
             made?;
         }
     }
-    match found {
-        VERSION => Ok(()),
-        found => Err(Error::UnknownSchema {
-            found,
-            known: VERSION,
-        }),
+    if found != VERSION {
+        let known = VERSION;
+        return Err(Error::UnknownSchema { found, known });
     }
+    within(check_rights(on)).await
+}
+
+/// Fails if the role lacks a right on the tables. Without that of deletion, for example, each
+/// handler would run again and again.
+async fn check_rights(on: On<'_>) -> Result<(), Error> {
+    let sql = "SELECT string_agg(r || ' on ' || t, ', ')
+        FROM unnest('{timer,pause}'::text[]) t,
+            unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r
+        WHERE NOT has_table_privilege('tickwheel.' || t, r)";
+    let rows = on.ask(sql, &[]).await?;
+    let missing: Option<&str> = field(one(&rows)?, 0)?;
+    missing.map_or(Ok(()), |missing| {
+        Err(Error::unavailable(format!("the role lacks {missing}")))
+    })
 }
 
 /// Returns the version of the tables: 0 if there are none. Fails if the database is not in UTF-8:
@@ -315,17 +332,17 @@ async fn version(on: On<'_>) -> Result<i32, Error> {
             WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0)";
     let rows = on.ask(sql, &[&on.schema.name()]).await?;
     let found = one(&rows)?;
-    let encoding: &str = found.get(0);
+    let encoding: &str = field(found, 0)?;
     if encoding != "UTF8" {
         let why = format!("the database's encoding is {encoding}, and timers need UTF8");
         return Err(Error::refused(why));
     }
-    if !found.get::<_, bool>(1) {
+    if !field::<bool>(found, 1)? {
         return Ok(0);
     }
     let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
     // A function of that name may belong to another program, and return something else.
-    one(&rows)?.try_get(0).map_err(Error::unavailable)
+    field(one(&rows)?, 0)
 }
 
 /// Returns the SQL that makes the tables in a schema. For an administrator whose nodes have no

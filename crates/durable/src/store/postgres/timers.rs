@@ -1,7 +1,7 @@
 //! The statements that schedule, cancel and move timers by their names.
 
 use crate::entry::{Cancelled, Error, Scheduled, Touched};
-use crate::store::postgres::link::{Ask, Param, column, is_locked, place, time};
+use crate::store::postgres::link::{Ask, Param, column, field, is_locked, place, time};
 use crate::store::{Changed, Name, NewTimer, earlier};
 use crate::when::{Moment, StoreTime, micros};
 use std::collections::HashMap;
@@ -12,25 +12,30 @@ use tokio_postgres::Row;
 pub(super) fn changed<A>(
     rows: &[Row],
     count: usize,
-    answer: impl Fn(&Row) -> Option<A>,
-) -> Changed<A> {
-    let mut changed = Changed {
-        now: StoreTime::MIN,
-        first: None,
-        answers: (0..count).map(|_| None).collect(),
-    };
+    answer: impl Fn(&Row) -> Result<A, Error>,
+) -> Result<Changed<A>, Error> {
+    let mut changed = none(count);
     for row in rows {
-        let number: i64 = row.get(0);
+        let number: i64 = field(row, 0)?;
         if number == 0 {
-            changed.now = time(row, 1);
+            changed.now = time(row, 1)?;
             continue;
         }
         if let Some(one) = changed.answers.get_mut(number as usize - 1) {
-            *one = answer(row);
+            *one = Some(answer(row)?);
         }
-        changed.first = earlier(changed.first, place(row, 1));
+        changed.first = earlier(changed.first, place(row, 1)?);
     }
-    changed
+    Ok(changed)
+}
+
+/// Returns the answers to a batch before any row is read.
+fn none<A>(count: usize) -> Changed<A> {
+    Changed {
+        now: StoreTime::MIN,
+        first: None,
+        answers: (0..count).map(|_| None).collect(),
+    }
 }
 
 /// How long a statement waits for a transaction that inserts the same key: about as long as a
@@ -67,20 +72,20 @@ pub(super) async fn write(
     let sql = "SELECT * FROM tickwheel.schedule_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12, $13)";
     let rows = at.ask(sql, &params).await?;
-    let mut changed = changed(&[], 0, |_| None);
+    let mut changed = none(0);
     let mut answers = HashMap::with_capacity(timers.len());
     for row in &rows {
-        let answer = match row.get::<_, i32>(0) {
+        let answer = match field::<i32>(row, 0)? {
             0 => {
-                changed.now = time(row, 1);
+                changed.now = time(row, 1)?;
                 continue;
             }
             1 => Some(Scheduled::New),
             2 => Some(Scheduled::Replaced),
             _ => None,
         };
-        changed.first = earlier(changed.first, place(row, 1));
-        answers.insert(row.get::<_, i64>(3), answer);
+        changed.first = earlier(changed.first, place(row, 1)?);
+        answers.insert(field::<i64>(row, 3)?, answer);
     }
     let answer = |timer: &NewTimer| match answers.get(&timer.id) {
         Some(answer) => *answer,
@@ -101,7 +106,7 @@ pub(super) async fn schedule(
     timers: &[NewTimer],
     tell: bool,
 ) -> Result<Changed<Scheduled>, Error> {
-    let mut all = changed(&[], 0, |_| None);
+    let mut all = none(0);
     let mut parts = vec![timers];
     let mut waits = 0;
     while let Some(part) = parts.pop() {
@@ -149,12 +154,14 @@ pub(super) async fn cancel(
     let own = column(names, |name| name.0.as_str());
     let sql = "SELECT * FROM tickwheel.cancel_batch($1, $2, $3)";
     let rows = at.ask(sql, &[&space, &own, &waits]).await?;
-    let answer = |row: &Row| match (row.get(3), row.get::<_, Option<Vec<u8>>>(4)) {
-        (true, Some(payload)) => Some(Cancelled::Cancelled(payload)),
-        (true, None) => Some(Cancelled::Running),
-        (false, _) => Some(Cancelled::Unknown),
-    };
-    Ok(changed(&rows, names.len(), answer))
+    changed(&rows, names.len(), |row| {
+        let payload: Option<Vec<u8>> = field(row, 4)?;
+        Ok(match (field(row, 3)?, payload) {
+            (true, Some(payload)) => Cancelled::Cancelled(payload),
+            (true, None) => Cancelled::Running,
+            (false, _) => Cancelled::Unknown,
+        })
+    })
 }
 
 /// Moves timers. In a user's transaction (`waits`) this is one timer, and waits for another
@@ -177,10 +184,11 @@ pub(super) async fn touch(
     ];
     let sql = "SELECT * FROM tickwheel.touch_batch($1, $2, $3, $4, $5, $6, $7)";
     let rows = at.ask(sql, &params).await?;
-    let answer = |row: &Row| match row.get::<_, i32>(3) {
-        1 => Some(Touched::Moved),
-        2 => Some(Touched::Running),
-        _ => Some(Touched::Unknown),
-    };
-    Ok(changed(&rows, moves.len(), answer))
+    changed(&rows, moves.len(), |row| {
+        Ok(match field(row, 3)? {
+            1 => Touched::Moved,
+            2 => Touched::Running,
+            _ => Touched::Unknown,
+        })
+    })
 }

@@ -3,7 +3,7 @@
 
 use super::server::{self, Server, port};
 use crate::durable::{Durable, OpenStore};
-use crate::entry::{Cancelled, Due, Entry, Error, Outcome, Search, Touched};
+use crate::entry::{Cancelled, Due, Entry, Error, Outcome, Scheduled, Search, Touched};
 use crate::store::Operations;
 use crate::store::postgres::Postgres;
 use crate::store::postgres::link::Ask;
@@ -141,5 +141,38 @@ async fn settings_hold_and_timers_fire() {
         assert_eq!((node.stats().retried, node.stats().errors), (300, 0));
         assert!(node.list(Search::new(1)).await.unwrap().is_empty());
         node.drain().await;
+    }
+}
+
+/// PgBouncer mixes up statements that are sent before the answer to an earlier one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_statements_of_many_callers_are_not_mixed_up() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    for pool in pools(&server) {
+        let timer = Timer::builder().start().unwrap();
+        let mut calls = tokio::task::JoinSet::new();
+        for number in 0..3 {
+            let node = Durable::postgres(pool.config.clone());
+            let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+            for caller in 0..20 {
+                calls.spawn(call(node.clone(), 20 * number + caller));
+            }
+        }
+        while let Some(called) = calls.join_next().await {
+            called.unwrap();
+        }
+    }
+}
+
+async fn call(node: Durable<Postgres>, caller: usize) {
+    for round in 0..50 {
+        let key = format!("{caller} {round}");
+        let payload = key.repeat(5_000);
+        let entry = Entry::keyed(&key, HOUR, payload.clone());
+        assert_eq!(node.schedule(entry).await.unwrap(), Scheduled::New);
+        let found = node.get(&key).await.unwrap().unwrap();
+        assert_eq!(found.key, Some(key.clone()));
+        let cancelled = node.cancel(&key).await.unwrap();
+        assert_eq!(cancelled, Cancelled::Cancelled(payload.into()));
     }
 }
