@@ -1,8 +1,8 @@
 //! A connection that is made again after it is lost, the parameters of statements, and the meaning
 //! of the server's errors.
 //!
-//! A connection has one statement at a time. PgBouncer hands a server on after an answer, even if the
-//! next statement is on its way by then: so statements of several clients would mix.
+//! A connection has one statement at a time. PgBouncer hands a server on after an answer, even if
+//! the next statement is on its way by then: so statements of several clients would mix.
 
 use crate::entry::Error;
 use crate::store::Place;
