@@ -83,6 +83,7 @@ fn a_timer_of_ones_own_tasks_prints_little_and_no_task() {
     let mut timeouts: Vec<_> = (0..MANY).map(|id| add(id).unwrap()).collect();
     shows(&timer, "Timer { name: \"mine\", .. }");
     shows(&timer.downgrade(), "WeakTimer");
+    shows(&timer.listener(), "Listener { timer: \"mine\"");
     shows(&timeouts[0], "Timeout");
     shows(&timeouts.remove(1).cancel_on_drop(), "CancelOnDrop");
     shows(&timer.snapshot(), "Snapshot");

@@ -223,6 +223,7 @@ impl DelayQueue {
             turn: 0,
             slot,
         });
+        // mutants(>): only the pace. What is not cascaded early is cascaded before its flush.
         let tick = if cascade < Tick::NEVER { Tick(0) } else { tick };
         if tick >= state.sleeps_until {
             return false;
