@@ -154,7 +154,9 @@ async fn list(node: &Durable<impl Store>, options: &Options) -> Result<(), Box<d
         let which = tag.map_or("all".to_owned(), |tag| format!("tag {}", shown(&tag)));
         writeln!(out, "paused: {which}, for {} s", until.since(now).as_secs())?;
     }
-    writeln!(out, "\ndue next: {}", next.len())?;
+    let most = options.limit;
+    let count = next.len();
+    writeln!(out, "\ndue next: {count} of at most {most}")?;
     for timer in next {
         let key = shown(&timer.key.unwrap_or_default());
         let tag = shown(&timer.tag.unwrap_or_default());
@@ -167,7 +169,8 @@ async fn list(node: &Durable<impl Store>, options: &Options) -> Result<(), Box<d
         let what = format!("in {when:.1} s, {attempts} attempts  {state}");
         writeln!(out, "{id:>20}  {key:20}  {tag:12}  {what}")?;
     }
-    writeln!(out, "\ndead, the oldest first: {}", dead.len())?;
+    let count = dead.len();
+    writeln!(out, "\ndead, the oldest first: {count} of at most {most}")?;
     for timer in dead {
         let key = shown(&timer.key.unwrap_or_default());
         let tag = shown(&timer.tag.unwrap_or_default());
