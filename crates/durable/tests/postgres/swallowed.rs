@@ -35,8 +35,7 @@ async fn calls_are_answered_and_timers_fire_once_the_network_is_back() {
         )
     })
     .await;
-    let (b, c, d, e, f) = answers;
-    for (number, error) in [b, c, d, e, f].into_iter().enumerate() {
+    for (number, error) in <[_; 5]>::from(answers).into_iter().enumerate() {
         // Some calls wait behind others, and are never sent.
         let is_lost = matches!(error, Some(Error::Uncertain(_) | Error::Unavailable(_)));
         assert!(is_lost, "{number}: {error:?}");

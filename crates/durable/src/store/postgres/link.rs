@@ -165,14 +165,13 @@ fn settings(lease: Duration) -> String {
 }
 
 /// Connects to the user's server.
-#[derive(Clone)]
 pub(super) struct Connector {
     dial: Dial,
     /// One configuration for each host that the user has named. A host that accepts connections and
     /// does not answer must not be waited for at each try.
     hosts: Vec<Config>,
     /// Which host is tried first: the last one that has answered.
-    first: Arc<AtomicUsize>,
+    first: AtomicUsize,
     settings: String,
     /// Where the tables lie.
     pub(super) schema: Schema,
@@ -183,7 +182,7 @@ impl Connector {
         Connector {
             dial,
             hosts: hosts(plain),
-            first: Arc::default(),
+            first: AtomicUsize::default(),
             settings: settings(lease),
             schema,
         }
@@ -276,7 +275,7 @@ impl Ask for Link {
             let (value, kind) = param.typed();
             encoded.push((Encoded::new(value, &kind)?, kind));
         }
-        let connector = self.connector.clone();
+        let connector = Arc::clone(&self.connector);
         let sql = connector.schema.of(sql);
         let connection = Arc::clone(&self.connection);
         // A task of its own: a user may leave the future of a call without polls for a while, or
@@ -339,17 +338,23 @@ impl Connector {
 
 /// The connection for one purpose: no purpose waits for another one's statements.
 pub(super) struct Link {
-    connector: Connector,
+    connector: Arc<Connector>,
     /// Locked for a statement, or while the connection is made.
     connection: Arc<tokio::sync::Mutex<Option<Connection>>>,
 }
 
 impl Link {
-    pub(super) fn new(connector: Connector) -> Self {
+    pub(super) fn new(connector: &Arc<Connector>) -> Self {
         Link {
-            connector,
+            connector: Arc::clone(connector),
             connection: Arc::default(),
         }
+    }
+
+    /// Connects. Only at the start, where nobody else waits for the lock: see [`Ask::ask`].
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        *self.connection.lock().await = Some(self.connector.connection().await?);
+        Ok(())
     }
 }
 

@@ -28,6 +28,7 @@ use crate::store::{
 use crate::sync;
 use crate::when::{Moment, StoreTime};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -43,7 +44,7 @@ use tokio_postgres::{Config, NoTls, Socket};
 /// what other nodes have scheduled.
 pub struct Postgres {
     space: String,
-    connector: Connector,
+    connector: Arc<Connector>,
     claim: Link,
     acknowledge: Link,
     look: Link,
@@ -121,8 +122,9 @@ impl OpenStore for PostgresServer {
         check_name("namespace", &self.namespace)?;
         let schema = Schema::new(&self.schema)?;
         let connector = Connector::new(&self.config, self.dial, schema, lease);
+        let connector = Arc::new(connector);
         prepare(&connector, self.makes_tables).await?;
-        let link = || Link::new(connector.clone());
+        let link = || Link::new(&connector);
         let store = Postgres {
             claim: link(),
             acknowledge: link(),
@@ -137,7 +139,7 @@ impl OpenStore for PostgresServer {
         };
         let [one, other] = &store.write;
         for link in [&store.claim, &store.acknowledge, &store.look, one, other] {
-            link.ask("SELECT", &[]).await?; // Connects.
+            link.connect().await?;
         }
         Ok(store)
     }
@@ -342,7 +344,7 @@ async fn version(on: On<'_>) -> Result<i32, Error> {
     }
     let rows = on.ask("SELECT tickwheel.version()", &[]).await?;
     // A function of that name may belong to another program, and return something else.
-    field(one(&rows)?, 0)
+    one(&rows)?.try_get(0).map_err(Error::unavailable)
 }
 
 /// Returns the SQL that makes the tables in a schema. For an administrator whose nodes have no
