@@ -553,6 +553,24 @@ mod tests {
     }
 
     #[test]
+    fn a_slab_is_sparse_while_most_of_its_places_are_vacant() {
+        let mut slab = Small::new();
+        let keys: Vec<Key> = (0..40).map(|value| slab.insert(value, 0)).collect();
+        for (left, is_sparse) in [(4, false), (2, false), (1, true)] {
+            for chunk in keys.chunks(4) {
+                for key in &chunk[left..] {
+                    slab.remove(*key);
+                }
+            }
+            assert_eq!(
+                slab.is_sparse(),
+                is_sparse,
+                "{left} of 4 are left in each chunk"
+            );
+        }
+    }
+
+    #[test]
     fn what_a_burst_took_is_given_back_in_whatever_order_it_goes() {
         let orders = [
             |n: usize| n,
