@@ -189,14 +189,14 @@ impl<S: Store> Acker<S> {
     }
 
     async fn call(&self, part: &mut [Ended]) -> Result<Changed<bool>, Error> {
-        let acks = part.iter().map(|ended| ended.ack.clone()).collect();
         let asked = self.node.timer.now();
-        let answer = self.node.store.acknowledge(acks).await;
-        self.node.judge(asked, &answer, &self.share);
-        let error = match answer {
-            Ok(changed) => return Ok(changed),
-            Err(error) => self.node.why(error).await,
+        let call = || {
+            let acks = part.iter().map(|ended| ended.ack.clone()).collect();
+            self.node.store.acknowledge(acks)
         };
+        let answer = self.node.twice(call).await;
+        self.node.judge(asked, &answer, &self.share);
+        let Err(error) = answer else { return answer };
         self.node.failed(&error, "a batch was not acknowledged");
         match (&error, &mut *part) {
             (Error::Uncertain(_), lost) => lost.iter_mut().for_each(|one| one.lost = true),

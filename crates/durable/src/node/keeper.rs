@@ -172,7 +172,7 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> 
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
         let asked = node.timer.now();
-        let answer = node.store.renew(part.clone()).await;
+        let answer = node.twice(|| node.store.renew(part.clone())).await;
         let in_time = node.judge(asked, &answer, share);
         node.note_answer(in_time);
         match answer {
@@ -187,7 +187,6 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> 
                 }
             }
             Err(error) => {
-                let error = node.why(error).await;
                 node.failed(&error, "claims were not renewed");
                 if matches!(error, Error::Refused(_)) && part.len() > 1 {
                     let rest = part.split_off(part.len() / 2);

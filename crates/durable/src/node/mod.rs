@@ -18,7 +18,7 @@ use crate::entry::Error;
 use crate::node::acker::Ended;
 use crate::node::agenda::Agenda;
 use crate::node::keeper::Held;
-use crate::store::{Place, Store};
+use crate::store::{Answer, Place, Store};
 use crate::sync::{Mutex, MutexGuard, lock, random};
 use crate::when::StoreTime;
 use stats::Stats;
@@ -155,20 +155,22 @@ impl<S> Node<S> {
         in_time
     }
 
-    /// Returns why a batch of acknowledgements or renewals has failed. A user's trigger may fail
-    /// with an error that usually means that the database is not ready. If the store answers an
-    /// empty renewal on the same connection, the error counts as a refusal. After a lost answer the
-    /// store is not asked: the answer has taken long enough.
-    pub(crate) async fn why(&self, error: Error) -> Error
+    /// Makes a call of acknowledgements or renewals. A user's trigger may fail with an error that
+    /// usually means that the database is not ready. If the store answers an empty renewal on the
+    /// same connection, the call is made again: an outage may have ended in between. If it fails
+    /// again, the error counts as a refusal.
+    pub(crate) async fn twice<A, F: Answer<A>>(&self, call: impl Fn() -> F) -> Result<A, Error>
     where
         S: Store,
     {
-        match error {
-            Error::Unavailable(cause) if self.store.renew(Vec::new()).await.is_ok() => {
-                Error::Refused(cause)
-            }
-            error => error,
+        match call().await {
+            Err(Error::Unavailable(_)) if self.store.renew(Vec::new()).await.is_ok() => {}
+            answer => return answer,
         }
+        call().await.map_err(|error| match error {
+            Error::Unavailable(cause) => Error::Refused(cause),
+            error => error,
+        })
     }
 
     /// Notes whether a claim, a takeover, a renewal or a look was answered in time: see [`taker`].

@@ -110,3 +110,27 @@ async fn one_that_makes_the_tables_and_is_cut_off_stops_nobody() {
     let made = ends(making).await.unwrap();
     made.expect_err("it was not answered");
 }
+
+/// A caller's runtime may be driven no more in the midst of a call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_from_a_runtime_that_stands_still_keeps_no_other_one_waiting() {
+    let (node, _fired) = start(builder(SERVER.config(), &name())).await;
+    node.list(Search::new(1)).await.unwrap();
+    let other = node.clone();
+    let stands_still = tokio::task::spawn_blocking(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..20 {
+                let call = other.list(Search::new(1));
+                let _ = tokio::time::timeout(Duration::from_micros(100), call).await;
+            }
+        });
+        runtime
+    });
+    let stands_still = stands_still.await.unwrap();
+    for _ in 0..3 {
+        node.list(Search::new(1)).await.unwrap();
+    }
+    stands_still.shutdown_background();
+}

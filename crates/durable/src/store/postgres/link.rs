@@ -16,6 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
@@ -175,6 +176,9 @@ pub(super) struct Connector {
     settings: String,
     /// Where the tables lie.
     pub(super) schema: Schema,
+    /// The node's runtime, on which connections and statements run: a caller's runtime may stand
+    /// still.
+    runtime: Handle,
 }
 
 impl Connector {
@@ -185,6 +189,7 @@ impl Connector {
             first: AtomicUsize::default(),
             settings: settings(lease),
             schema,
+            runtime: Handle::current(),
         }
     }
 
@@ -278,10 +283,10 @@ impl Ask for Link {
         let connector = Arc::clone(&self.connector);
         let sql = connector.schema.of(sql);
         let connection = Arc::clone(&self.connection);
-        // A task of its own: a user may leave the future of a call without polls for a while, or
-        // drop it. All other calls would wait for a lock that such a future has, or would be sent
+        // A task of the node's own: a user may leave the future of a call without polls for a
+        // while, or drop it. All other calls would wait for a lock that such a future has, or would be sent
         // before the answer to its statement.
-        let asked = tokio::spawn(async move {
+        let asked = self.connector.runtime.spawn(async move {
             let locked = tokio::time::timeout(PATIENCE, connection.lock()).await;
             let mut known = locked.map_err(|_| Error::unavailable("earlier calls take long"))?;
             connector.ask(&mut known, &sql, &encoded).await
@@ -406,14 +411,14 @@ fn is_of_no_use(code: &SqlState) -> bool {
 const CONNECTION: &str = "08";
 
 /// Translates an error. With a code, the server says that nothing was done. Without a code, the
-/// connection was lost and the statement may have been done.
+/// connection was lost and the statement may have been done; a pooler tells of that by a code of
+/// the connection's class.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
-    let Some(code) = error.code() else {
-        return Error::uncertain(error);
-    };
-    match is_passing(code) {
-        true => Error::unavailable(error),
-        false => Error::refused(error),
+    match error.code() {
+        None => Error::uncertain(error),
+        Some(code) if code.code().starts_with(CONNECTION) => Error::uncertain(error),
+        Some(code) if is_passing(code) => Error::unavailable(error),
+        Some(_) => Error::refused(error),
     }
 }
 
@@ -423,8 +428,7 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
 /// until the timer at fault is found.
 fn is_passing(code: &SqlState) -> bool {
     let classes = [
-        CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0",
-        "XX",
+        "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "XX",
     ];
     classes.iter().any(|class| code.code().starts_with(class))
 }

@@ -9,6 +9,7 @@ use crate::store::memory::{Memory, pass};
 use crate::store::{Ending, Name};
 use crate::sync::{Mutex, lock};
 use faulty::{Fault, Faulty, refused};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tickwheel::{ManualClock, Timer};
@@ -134,6 +135,25 @@ async fn outcomes_that_are_refused_hold_nobody_up() {
         assert!(fired.iter().all(|it| it.ends_with("#2")));
         assert_eq!(node.stats().dead, 50);
     }
+}
+
+/// Lets the first call for each outcome fail, as at the end of an outage.
+#[tokio::test]
+async fn an_outcome_that_meets_an_outage_is_not_refused() {
+    let rig = Rig::new();
+    let store = rig.store();
+    let met = Mutex::new(HashSet::new());
+    *lock(&store.refuses) = Some(Box::new(move |ack| {
+        let is_first = lock(&met).insert(ack.name.clone());
+        is_first.then(|| Error::unavailable("unreachable"))
+    }));
+    let node = rig.node(&store, |it| it.max_in_flight(10)).await;
+    for key in ["a", "b"] {
+        node.schedule(now(key, "x")).await.expect("no fault");
+        rig.pass(Duration::from_millis(50)).await;
+    }
+    rig.pass(seconds(5)).await;
+    assert_eq!((node.stats().done, node.stats().refused), (2, 0));
 }
 
 /// Lets each statement fail in each way.

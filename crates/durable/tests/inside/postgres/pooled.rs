@@ -176,3 +176,48 @@ async fn call(node: Durable<Postgres>, caller: usize) {
         assert_eq!(cancelled, Cancelled::Cancelled(payload.into()));
     }
 }
+
+/// The server's process ends after the commit and before its answer. PgBouncer tells of it by an
+/// error with a code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_answer_is_uncertain_behind_a_pooler_too() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let client = server::connect(&server.config()).await.unwrap();
+    let set = async |sql| {
+        client.batch_execute(sql).await.unwrap();
+        let reload = "SELECT pg_reload_conf()";
+        client.batch_execute(reload).await.unwrap();
+    };
+    let pools = pools(&server);
+    let pooled = pools.iter().map(|pool| pool.config.clone());
+    for (number, config) in std::iter::once(server.config()).chain(pooled).enumerate() {
+        let timer = Timer::builder().start().unwrap();
+        let node = Durable::postgres(config).max_in_flight(0);
+        let node = node.start(&timer, async |_| Outcome::Done).await.unwrap();
+        set("ALTER SYSTEM SET synchronous_standby_names = 'nobody'").await;
+        let key = number.to_string();
+        let ended = async {
+            // A commit that was begun before the setting was read is answered at once.
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE wait_event = 'SyncRep'";
+            while client.query(sql, &[]).await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let schedule = async {
+            loop {
+                let answer = node.schedule(Entry::keyed(&key, HOUR, "x")).await;
+                if answer.is_err() {
+                    return answer;
+                }
+            }
+        };
+        let (answer, ()) = tokio::join!(schedule, ended);
+        assert!(
+            matches!(answer, Err(Error::Uncertain(_))),
+            "{number}: {answer:?}"
+        );
+        set("ALTER SYSTEM RESET synchronous_standby_names").await;
+        assert!(node.get(&key).await.unwrap().is_some());
+    }
+}
