@@ -11,7 +11,7 @@ use crate::node::batcher::{BATCH, Batcher, Call, WORKERS, take_batch};
 use crate::node::runner::{Handler, Runner};
 use crate::node::stats::Stats;
 use crate::node::undriven::{UNDRIVEN, if_undriven};
-use crate::node::{Node, Options, claimer, keeper, lookout, taker};
+use crate::node::{Drain, Node, Options, claimer, keeper, lookout, taker};
 use crate::store::{Name, NewTimer, Operations, Store};
 use crate::sync::{JoinSet, Mutex, lock};
 use crate::when::{Moment, When};
@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::Timer;
+use tickwheel::future::TimedError;
 use tokio::sync::{mpsc, watch};
 
 /// Opens a store when a node starts.
@@ -354,8 +355,24 @@ impl<S: Store> Durable<S> {
     /// Once the handlers have ended, calls that change timers fail with [`Error::Closed`]. Lists
     /// and lookups still work, and so do calls in your own transactions on PostgreSQL.
     pub async fn drain(&self) {
+        self.drain_within(Duration::MAX).await;
+    }
+
+    /// Drains as [`drain`](Self::drain) does, but waits for running handlers no longer than
+    /// `limit`. Then drops them at their next `await`: their timers are due again at once, for
+    /// other nodes, and the attempts do not count. A handler that blocks its thread is waited for.
+    pub async fn drain_within(&self, limit: Duration) {
         let node = &self.inner.node;
-        node.leaving.send_replace(true);
+        // Never back: another drain may have come further.
+        let reach = |stage: Drain| {
+            node.drain
+                .send_modify(|reached| *reached = stage.max(*reached));
+        };
+        reach(Drain::Waits);
+        let ended = node.timer.timeout(limit, self.inner.claimers.closed());
+        if let Err(TimedError::Elapsed) = ended.await {
+            reach(Drain::Drops);
+        }
         self.inner.claimers.closed().await;
         node.drained.store(true, Relaxed);
         // A place is free again once its timer is acknowledged.

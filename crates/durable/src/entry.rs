@@ -1,6 +1,8 @@
 //! Entries, outcomes, answers and errors.
 
 use crate::node::keeper::Lease;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::store::{Ack, Ending};
 use crate::store::{Name, NewTimer, Place};
 use crate::sync::next_id;
 use crate::when::{StoreTime, When};
@@ -212,6 +214,16 @@ impl Due {
     /// The answer may be `true` as well after an acknowledgement in a transaction.
     pub fn is_lost(&self) -> bool {
         self.lease.has_ended()
+    }
+
+    /// Returns the acknowledgement that ends this claim.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn ack(&self, ending: Ending) -> Ack {
+        Ack {
+            name: Name(self.name.clone()),
+            token: self.token,
+            ending,
+        }
     }
 }
 

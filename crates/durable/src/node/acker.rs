@@ -223,14 +223,27 @@ impl<S: Store> Acker<S> {
             if !ended && !one.lost {
                 // Either another node has taken the timer over, or the handler has acknowledged it
                 // in a transaction. A claim that has not run out was not taken over.
-                counted.claims_lost += u64::from(ran_out);
+                match one.ack.ending {
+                    _ if ran_out => counted.claims_lost += 1,
+                    Ending::Done => counted.done += 1,
+                    Ending::GiveBack | Ending::PutBack(_) => {}
+                    _ => {
+                        drop(counted); // Not kept while a user's subscriber writes.
+                        let name = &one.ack.name.0;
+                        tracing::warn!(name, "an outcome is ignored: the timer has ended before");
+                    }
+                }
                 continue;
             }
             match one.ack.ending {
                 Ending::Done | Ending::Again(..) => counted.done += 1,
-                Ending::Dead(_) => counted.dead += 1,
                 Ending::Retry(_) => counted.retried += 1,
                 Ending::GiveBack | Ending::PutBack(_) => {}
+                Ending::Dead(reason) => {
+                    counted.dead += 1;
+                    drop(counted);
+                    tracing::warn!(name = one.ack.name.0, reason, "a timer is given up");
+                }
             }
         }
         node.note(changed.now, changed.first);

@@ -69,6 +69,16 @@ impl Options {
     }
 }
 
+/// How far a drain has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Drain {
+    No,
+    /// Nothing is claimed any more, and running handlers are waited for.
+    Waits,
+    /// Running handlers are dropped.
+    Drops,
+}
+
 /// The state that the tasks of a node share.
 pub(crate) struct Node<S> {
     pub(crate) store: S,
@@ -86,7 +96,7 @@ pub(crate) struct Node<S> {
     pub(crate) settled: Mutex<Instant>,
     /// Notified if claims have run out.
     pub(crate) lapsed: Notify,
-    pub(crate) leaving: watch::Sender<bool>,
+    pub(crate) drain: watch::Sender<Drain>,
     /// Whether a drain has waited for all handlers: they may make calls until then. Relaxed: a call
     /// at that moment may be refused or not.
     pub(crate) drained: AtomicBool,
@@ -121,7 +131,7 @@ impl<S> Node<S> {
             ended,
             settled: Mutex::new(now),
             lapsed: Notify::new(),
-            leaving: watch::Sender::new(false),
+            drain: watch::Sender::new(Drain::No),
             drained: AtomicBool::new(false),
             retries: tokio::sync::Mutex::default(),
             counters: Mutex::default(),
@@ -180,12 +190,23 @@ impl<S> Node<S> {
         }
     }
 
+    /// Returns whether the node claims nothing any more.
+    pub(crate) fn is_leaving(&self) -> bool {
+        *self.drain.borrow() >= Drain::Waits
+    }
+
+    /// Waits until a drain has come that far.
+    pub(crate) async fn reaches(&self, stage: Drain) {
+        let mut drain = self.drain.subscribe();
+        // Never fails: the node has the sender.
+        let _ = drain.wait_for(|reached| *reached >= stage).await;
+    }
+
     /// Waits for a future. `None` if the node is drained before.
     pub(crate) async fn unless_leaving<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut leaving = self.leaving.subscribe();
         tokio::select! {
             biased;
-            _ = leaving.wait_for(|leaving| *leaving) => None,
+            () = self.reaches(Drain::Waits) => None,
             output = future => Some(output),
         }
     }
@@ -211,7 +232,7 @@ impl<S> Node<S> {
     /// or claims no more. Not always, because commits that notify wait for each other in the whole
     /// server.
     pub(crate) fn tells(&self, timers: usize) -> bool {
-        *self.leaving.borrow() || self.room.available_permits() < timers
+        self.is_leaving() || self.room.available_permits() < timers
     }
 
     /// Notes a row that can be claimed now or later, with the time of the store's clock.

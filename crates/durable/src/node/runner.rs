@@ -1,9 +1,9 @@
 //! Runs the handlers of claimed timers, one at a time for each name.
 
 use crate::entry::{Due, Outcome, check_payload};
-use crate::node::Node;
 use crate::node::acker::Ended;
 use crate::node::keeper::Lease;
+use crate::node::{Drain, Node};
 use crate::store::{Claimed, Claims, Ending, Name, Store};
 use crate::sync::{JoinSet, Mutex, lock};
 use crate::when::{Moment, When};
@@ -81,7 +81,7 @@ impl<S: Store> Runner<S> {
                 "claims are given back: the answer took over half a lease"
             );
         }
-        let is_over = is_late || *node.leaving.borrow();
+        let is_over = is_late || node.is_leaving();
         for row in claims.rows {
             // Never: a store returns no more rows than there are places.
             let Some(place) = places.split(1) else { return };
@@ -120,7 +120,7 @@ impl<S: Store> Runner<S> {
         let mut next = Some(work);
         while let Some(work) = next.take() {
             let name = work.row.name.clone();
-            if *self.node.leaving.borrow() {
+            if self.node.is_leaving() {
                 self.end(work, Ending::GiveBack);
             } else if work.lease.has_ended() {
                 // The claim has run out while it waited. Another node may have the timer.
@@ -150,19 +150,26 @@ impl<S: Store> Runner<S> {
         if attempts > node.options.max_attempts {
             return Ending::Dead(format!("{} attempts crashed or failed", attempts - 1));
         }
-        let outcome = self.outcome(self.due(work)).await;
-        let outcome = outcome.unwrap_or_else(|panic| {
-            node.count().panicked += 1;
-            tracing::error!(panic, name = work.row.name.0, "a handler panicked");
-            Outcome::Failed(panic)
-        });
+        let name = &work.row.name.0;
+        let outcome = match self.outcome(self.due(work)).await {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return Ending::GiveBack,
+            Err(panic) => {
+                node.count().panicked += 1;
+                tracing::error!(panic, name, "a handler panicked");
+                Outcome::Failed(panic)
+            }
+        };
+        if let Outcome::Failed(reason) | Outcome::RetryAt(_, reason) = &outcome {
+            tracing::debug!(name, attempts, reason, "an attempt failed");
+        }
         self.ending(outcome, attempts)
     }
 
-    /// Calls the handler, and returns the message of a panic as an error. The call, each poll and
-    /// the drop are the user's code. Each is contained alone: a drop that panics while a panic
-    /// unwinds would abort the process.
-    async fn outcome(&self, due: Due) -> Result<Outcome, String> {
+    /// Calls the handler, and returns the message of a panic as an error; `None` if a drain has
+    /// dropped the handler. The call, each poll and the drop are the user's code. Each is contained
+    /// alone: a drop that panics while a panic unwinds would abort the process.
+    async fn outcome(&self, due: Due) -> Result<Option<Outcome>, String> {
         let node = &self.node;
         let mut run = contained(|| (self.handler)(due))?;
         let mut polls = poll_fn(|context| match contained(|| run.as_mut().poll(context)) {
@@ -170,16 +177,23 @@ impl<S: Store> Runner<S> {
             // Ready: the future is not polled again.
             Err(panic) => Poll::Ready(Err(panic)),
         });
-        let outcome = match node.options.time_limit {
-            Some(limit) => match node.timer.timeout(limit, &mut polls).await {
+        let limited = async {
+            let Some(limit) = node.options.time_limit else {
+                return polls.await;
+            };
+            match node.timer.timeout(limit, &mut polls).await {
                 Ok(outcome) => outcome,
                 Err(TimedError::Elapsed) => {
                     Ok(Outcome::Failed(format!("it took longer than {limit:?}")))
                 }
                 // The timer was shut down: there is no limit any more.
                 Err(_) => polls.await,
-            },
-            None => polls.await,
+            }
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = limited => outcome.map(Some),
+            () = node.reaches(Drain::Drops) => Ok(None),
         };
         contained(|| drop(run)).and(outcome)
     }

@@ -13,7 +13,7 @@ pub struct Stats {
     /// Timers that this node claimed. Each attempt counts.
     pub claimed: u64,
     /// Handlers that answered [`Done`](crate::Outcome::Done) or [`Again`](crate::Outcome::Again),
-    /// without timers that were acknowledged in a transaction.
+    /// those included that had acknowledged their timers in transactions.
     pub done: u64,
     /// Attempts that failed and will be repeated, unless the timer was cancelled or scheduled again
     /// during that run.
@@ -32,8 +32,8 @@ pub struct Stats {
     /// Outcomes that the store has refused for good: their timers run again after an hour. If this
     /// is not zero, see the log.
     pub refused: u64,
-    /// Claims of this node that another node has taken over. If this is not zero, the store or the
-    /// network may be slow.
+    /// Claims of this node that had run out when the store refused their renewals or outcomes. If
+    /// this is not zero, the store or the network may be slow.
     pub claims_lost: u64,
     /// Failed calls that the node makes by itself. It repeats them. Errors of your calls are
     /// returned to you, and not counted.

@@ -113,6 +113,27 @@ async fn nobody_waits_for_a_node_that_leaves() {
     assert!(rig.store.is_empty());
 }
 
+/// What a node's handlers have not ended in time begins again elsewhere, and nobody waits for a
+/// lease. The attempts do not count: with one more the timers would be dead.
+#[tokio::test]
+async fn a_drain_ends_in_time_and_its_timers_begin_again_elsewhere() {
+    let rig = Rig::new().await;
+    let start = || rig.node(|options| options.max_attempts(1).lease(seconds(60)));
+    let leaving = start().await;
+    let hanging = ["a", "b"].map(|key| Entry::keyed(key, Duration::ZERO, "hang"));
+    leaving.schedule_many(hanging.to_vec()).await.unwrap();
+    rig.pass(Duration::from_millis(100)).await;
+    assert_eq!(rig.fired(), ["a=hang#1", "b=hang#1"]);
+    let other = start().await;
+    let left = tokio::spawn(async move { leaving.drain_within(seconds(3)).await });
+    rig.pass(Duration::from_millis(2_900)).await;
+    assert!(rig.fired().is_empty() && !left.is_finished());
+    rig.pass(Duration::from_millis(1_200)).await;
+    assert!(left.is_finished());
+    assert_eq!(rig.fired(), ["a=hang#1", "b=hang#1"]);
+    assert_eq!((other.stats().in_flight, other.stats().taken_over), (2, 0));
+}
+
 /// `Running` promises a run, also where the node dies that had it.
 #[tokio::test]
 async fn a_cancelled_run_is_taken_over_once_and_ends() {

@@ -34,6 +34,86 @@ async fn text(client: &Client, sql: &str) -> String {
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
+/// What happened to the key while its handler ran, and its timer afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_comes_again_unless_it_was_cancelled_or_its_key_scheduled() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let (node, mut fired) = node(&server).await;
+    let mut client = connect(&server.config()).await.unwrap();
+    let sql = "SELECT tickwheel.again('default', $1, $2, now() + interval '1 h', 'again')";
+    for by_sql in [false, true] {
+        for (meanwhile, left) in [("", Some("again")), ("cancel", None), ("new", Some("new"))] {
+            // A key of its own: the handler goes on, and nothing else of its key runs here.
+            let key = format!("{by_sql} {meanwhile}");
+            let entry = Entry::keyed(&key, SOON, "x").tag("tag");
+            node.schedule(entry).await.unwrap();
+            let due = next(&mut fired).await;
+            match meanwhile {
+                "cancel" => assert_eq!(node.cancel(&key).await.unwrap(), Cancelled::Running),
+                "new" => drop(
+                    node.schedule(Entry::keyed(&key, HOUR, "new"))
+                        .await
+                        .unwrap(),
+                ),
+                _ => {}
+            }
+            let change = client.transaction().await.unwrap();
+            if by_sql {
+                change.execute(sql, &[&due.name, &due.token]).await.unwrap();
+            } else {
+                due.again_in(&change, HOUR, "again").await.unwrap();
+            }
+            change.commit().await.unwrap();
+            let listed = node.get(&key).await.unwrap();
+            let payload = listed.as_ref().map(|it| it.payload.as_slice());
+            assert_eq!(payload, left.map(str::as_bytes), "{key}");
+            if let Some(listed) = listed {
+                assert_eq!((listed.running, listed.attempts), (false, 0));
+                assert_eq!(listed.tag.is_some(), meanwhile.is_empty());
+                assert!(listed.at > due.at.plus(HOUR / 2));
+            }
+            node.cancel(&key).await.unwrap();
+            let change = client.transaction().await.unwrap();
+            let over = due.again_in(&change, HOUR, "x").await;
+            assert!(matches!(over, Err(Error::Fenced)), "{over:?}");
+        }
+    }
+}
+
+/// Somebody else has made an operator and functions that fit better than the server's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_function_of_somebody_else_runs() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let mut client = connect(&server.config()).await.unwrap();
+    let trap = "CREATE FUNCTION public.trap(numeric, integer) RETURNS numeric LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'somebody else''s'; END $$;
+        CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = integer, FUNCTION = public.trap);
+        CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'somebody else''s'; END $$;
+        CREATE FUNCTION public.hashtextextended(text, integer) RETURNS bigint LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'somebody else''s'; END $$";
+    client.batch_execute(trap).await.unwrap();
+    let (node, mut fired) = node(&server).await;
+    let change = client.transaction().await.unwrap();
+    let entry = |key, delay| Entry::keyed(key, delay, "x").tag("tag");
+    node.schedule_in(&change, entry("a", SOON)).await.unwrap();
+    node.touch_in(&change, "a", SOON).await.unwrap();
+    let sql = "SELECT tickwheel.schedule('default', 'b', now(), ''),
+        tickwheel.touch('default', 'b', now()), tickwheel.cancel('default', 'none')";
+    change.execute(sql, &[]).await.unwrap();
+    change.commit().await.unwrap();
+    for _ in 0..2 {
+        let due = next(&mut fired).await;
+        let sql = "SELECT tickwheel.ack('default', $1, $2)";
+        client.execute(sql, &[&due.name, &due.token]).await.unwrap();
+    }
+    node.schedule(entry("c", HOUR)).await.unwrap();
+    node.pause(Some("none"), HOUR).await.unwrap();
+    assert_eq!(node.touch_tag("tag", HOUR).await.unwrap(), 1);
+    assert_eq!(node.cancel_tag("tag").await.unwrap(), 1);
+    assert_eq!(node.stats().errors, 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_effect_and_its_acknowledgement_are_one() {
     let server = Server::start(&["fsync=off", "max_prepared_transactions=1"]).unwrap();
@@ -130,7 +210,7 @@ async fn a_session_ends_within_a_lease_of_a_vanished_node() {
     let server = Server::start(&["fsync=off"]).unwrap();
     let note = "CREATE TABLE seen (bound text);
         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
-            INSERT INTO seen VALUES (current_setting('tcp_user_timeout'));
+            INSERT INTO public.seen VALUES (current_setting('tcp_user_timeout'));
             RETURN NEW;
         END$$;
         CREATE TRIGGER note BEFORE INSERT ON tickwheel.timer FOR EACH ROW EXECUTE FUNCTION note()";

@@ -4,7 +4,9 @@ use crate::{HOUR, open, until};
 use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::sqlite::{Sqlite, Transaction};
-use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome, Scheduled, Touched};
+use tickwheel_durable::{
+    Cancelled, Due, Durable, Entry, Error, Outcome, Scheduled, Series, Touched,
+};
 use tokio::sync::mpsc::unbounded_channel;
 
 async fn make_table(node: &Durable<Sqlite>) {
@@ -259,4 +261,32 @@ async fn a_handler_that_goes_on_after_its_acknowledgement_has_lost_no_claim() {
     until(async || node.stats().claimed == 2 && node.stats().in_flight == 0).await;
     node.drain().await;
     assert_eq!((node.stats().claims_lost, node.stats().panicked), (0, 0));
+}
+
+/// A run that was cancelled meanwhile does not come again.
+#[tokio::test]
+async fn a_series_goes_on_in_a_transaction_until_it_is_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let timer = Timer::builder().start().unwrap();
+    let handler = |due: Due| async move {
+        let node = due.node::<Sqlite>().unwrap();
+        if due.payload == b"3" {
+            assert_eq!(node.cancel("series").await.unwrap(), Cancelled::Running);
+        }
+        let again = node.transact(move |transaction| {
+            let series = Series::every(Duration::from_millis(1));
+            let run: u8 = str::from_utf8(&due.payload).unwrap().parse().unwrap();
+            transaction.again(&due, series.next_time(&due), (run + 1).to_string())
+        });
+        again.await.unwrap();
+        Outcome::Done
+    };
+    let path = folder.path().join("timers");
+    let node = Durable::sqlite(path).start(&timer, handler).await.unwrap();
+    let first = Entry::keyed("series", Duration::ZERO, "1");
+    node.schedule(first).await.unwrap();
+    until(async || node.get("series").await.unwrap().is_none()).await;
+    node.drain().await;
+    let stats = node.stats();
+    assert_eq!((stats.claimed, stats.done, stats.panicked), (3, 3, 0));
 }

@@ -568,7 +568,8 @@ END $$;
 
 -- A session keeps the plans of functions, also plans that were made while the table was empty. The
 -- settings leave one plan for each statement: it finds rows one at a time, by the one index that
--- fits, or by their places. The functions are named, as the schema may have other functions.
+-- fits, or by their places. The path is that of `tickwheel.schedule`: users call some of these. The
+-- functions are named, as the schema may have other functions.
 DO $$
 DECLARE
     one regprocedure;
@@ -577,8 +578,10 @@ BEGIN
         WHERE c.oid = 'tickwheel.timer'::regclass AND p.proname IN ('claim_batch', 'renew_batch',
             'ack_batch', 'cancel_batch', 'touch_batch', 'schedule_batch', 'take_over_batch', 'look')
         LOOP
-        EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan
-            SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-            SET enable_mergejoin = off SET enable_sort = off SET jit = off', one);
+        EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, pg_temp
+            SET plan_cache_mode = force_generic_plan SET enable_indexscan = on
+            SET enable_tidscan = on SET enable_seqscan = off SET enable_bitmapscan = off
+            SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+            SET jit = off', one);
     END LOOP;
 END $$;

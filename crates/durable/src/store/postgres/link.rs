@@ -144,6 +144,8 @@ where
 
 /// Returns the settings of a node's session, which override those of the database and the role:
 ///
+/// - `search_path`: by another one, a function or an operator that somebody else has made could run
+///   in place of the server's own, with the node's rights.
 /// - `synchronous_commit`: a commit that was answered is on disk.
 /// - `jit`: the server would compile each plan that it takes for a costly one.
 /// - `tcp_*`: a client that stops reading must not keep its claimed rows locked for longer than a
@@ -156,9 +158,9 @@ fn settings(lease: Duration) -> String {
     let idle = (bound.as_secs() / 2).max(1);
     let probes = (bound.as_secs() - idle).max(1);
     format!(
-        "-c default_transaction_isolation=read\\ committed -c synchronous_commit=on -c jit=off \
-        -c statement_timeout={} -c lock_timeout=0 -c tcp_user_timeout={} \
-        -c tcp_keepalives_idle={idle} -c tcp_keepalives_interval=1 \
+        "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed \
+        -c synchronous_commit=on -c jit=off -c statement_timeout={} -c lock_timeout=0 \
+        -c tcp_user_timeout={} -c tcp_keepalives_idle={idle} -c tcp_keepalives_interval=1 \
         -c tcp_keepalives_count={probes} -c tickwheel_notices.direct=on",
         STATEMENT.as_millis(),
         bound.as_millis()
@@ -284,8 +286,8 @@ impl Ask for Link {
         let sql = connector.schema.of(sql);
         let connection = Arc::clone(&self.connection);
         // A task of the node's own: a user may leave the future of a call without polls for a
-        // while, or drop it. All other calls would wait for a lock that such a future has, or would be sent
-        // before the answer to its statement.
+        // while, or drop it. All other calls would wait for a lock that such a future has, or
+        // would be sent before the answer to its statement.
         let asked = self.connector.runtime.spawn(async move {
             let locked = tokio::time::timeout(PATIENCE, connection.lock()).await;
             let mut known = locked.map_err(|_| Error::unavailable("earlier calls take long"))?;

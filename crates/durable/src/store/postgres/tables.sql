@@ -66,7 +66,9 @@ CREATE TABLE tickwheel.pause (
     PRIMARY KEY (space, scope)
 );
 
--- The functions below are for users' own transactions: `sql.md` describes them.
+-- The functions below are for users' own transactions: `sql.md` describes them. They set the path
+-- of names, as nodes do: by another path, somebody else's function could run in place of the
+-- server's.
 
 -- Wakes the nodes of this schema for a timer that is due soon, unless the session has switched
 -- notices off or the server's queue of notices is half full: commits fail once it is full.
@@ -100,7 +102,8 @@ END $$;
 CREATE FUNCTION tickwheel.schedule(
     namespace text, key text, due timestamptz, payload bytea, tag text DEFAULT NULL,
     expires_after interval DEFAULT NULL
-) RETURNS boolean LANGUAGE plpgsql AS $$
+) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     number bigint := hashtextextended(gen_random_uuid()::text, 0) & 9223372036854775807;
     at bigint := tickwheel.moment(due);
@@ -122,7 +125,8 @@ BEGIN
 END $$;
 
 -- Cancels a key's timer: 'cancelled', 'running' or 'unknown'.
-CREATE FUNCTION tickwheel.cancel(namespace text, key text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION tickwheel.cancel(namespace text, key text) RETURNS text
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     own text[] := tickwheel.names(namespace, key);
     answer text;
@@ -135,7 +139,7 @@ END $$;
 
 -- Moves a key's timer: 'moved', 'running' or 'unknown'.
 CREATE FUNCTION tickwheel.touch(namespace text, key text, due timestamptz) RETURNS text
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at bigint := tickwheel.moment(due);
     own text[] := tickwheel.names(namespace, key);
@@ -146,17 +150,32 @@ BEGIN
     RETURN (ARRAY['moved', 'running', 'unknown'])[answer];
 END $$;
 
--- Ends a handler's claim as done, in the transaction of the handler's effect. Fails if the claim is
--- over.
-CREATE FUNCTION tickwheel.ack(namespace text, name text, claim bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+-- Ends a handler's claim, by one of the kinds of `ack_batch`. Fails if the claim is over.
+CREATE FUNCTION tickwheel.finish(
+    namespace text, name text, claim bigint, kind int, at bigint, payload bytea
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     answer boolean;
 BEGIN
     SELECT b.answer INTO answer FROM tickwheel.ack_batch(namespace, ARRAY[name], ARRAY[claim],
-        '{0}', '{0}', '{0}', ARRAY[NULL::bigint], ARRAY[NULL::bytea], true) b
+        ARRAY[kind], ARRAY[at], '{0}', ARRAY[at], ARRAY[payload], true) b
         WHERE b.number = 1;
     IF answer IS NOT TRUE THEN
         RAISE EXCEPTION 'the timer is another''s by now, or has ended' USING ERRCODE = 'TW001';
     END IF;
+END $$;
+
+-- Ends a handler's claim as done, in the transaction of the handler's effect.
+CREATE FUNCTION tickwheel.ack(namespace text, name text, claim bigint) RETURNS void
+LANGUAGE sql AS $$ SELECT tickwheel.finish(namespace, name, claim, 0, 0, NULL) $$;
+
+-- Ends a handler's claim, and makes the timer due again.
+CREATE FUNCTION tickwheel.again(
+    namespace text, name text, claim bigint, due timestamptz, payload bytea
+) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(payload) > 1048576 THEN
+        RAISE EXCEPTION 'a payload is over 1 MiB';
+    END IF;
+    PERFORM tickwheel.finish(namespace, name, claim, 2, tickwheel.moment(due), payload);
 END $$;

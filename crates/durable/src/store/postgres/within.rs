@@ -1,10 +1,10 @@
 //! Timers inside a transaction of the user's own: they change if and only if that commits.
 
 use crate::durable::Durable;
-use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name, check_payload};
 use crate::store::postgres::schema::On;
 use crate::store::postgres::{Postgres, claims, timers};
-use crate::store::{Ack, Ending, Name};
+use crate::store::{Ending, Name};
 use crate::when::When;
 use tokio_postgres::Transaction;
 
@@ -80,8 +80,9 @@ impl Durable<Postgres> {
 
 impl Due {
     /// Acknowledges a timer inside your transaction, together with its effect: both are committed,
-    /// or neither. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
-    /// [`Failed`](crate::Outcome::Failed) or [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    /// or neither. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit: another outcome
+    /// changes nothing then, and is logged. Answer [`Failed`](crate::Outcome::Failed) or
+    /// [`RetryAt`](crate::Outcome::RetryAt) if the transaction failed.
     ///
     /// Until the transaction ends nobody else can run the timer to its end: so its effect happens
     /// once.
@@ -90,15 +91,33 @@ impl Due {
     /// [`Error::Fenced`] if the claim is over: roll back. What the database says, as
     /// for [`schedule_in`](Durable::schedule_in). [`Error::Closed`] if the node is gone.
     pub async fn ack_in(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        self.end_in(transaction, Ending::Done).await
+    }
+
+    /// Acknowledges a timer as [`ack_in`](Self::ack_in) does, and makes it due again with this
+    /// payload, as [`Outcome::Again`](crate::Outcome::Again) does: not if it was cancelled while
+    /// this handler had it, and a timer of its key that waits takes its place. The next run may
+    /// begin beside this handler on another node: return soon after the commit.
+    ///
+    /// # Errors
+    /// As for [`ack_in`](Self::ack_in); [`Error::PayloadTooLong`].
+    pub async fn again_in(
+        &self,
+        transaction: &Transaction<'_>,
+        when: impl Into<When>,
+        payload: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let payload = payload.into();
+        check_payload(&payload)?;
+        let again = Ending::Again(when.into().into(), payload);
+        self.end_in(transaction, again).await
+    }
+
+    async fn end_in(&self, transaction: &Transaction<'_>, ending: Ending) -> Result<(), Error> {
         let node = self.node::<Postgres>().ok_or(Error::Closed)?;
-        let ack = Ack {
-            name: Name(self.name.clone()),
-            token: self.token,
-            ending: Ending::Done,
-        };
         let on = node.on(transaction);
         let space = &node.store().space;
-        let ended = claims::acknowledge(&on, space, &[ack], true).await?;
+        let ended = claims::acknowledge(&on, space, &[self.ack(ending)], true).await?;
         match ended.only()? {
             true => Ok(()),
             false => Err(Error::Fenced),

@@ -1,7 +1,7 @@
 //! Timers inside a user's own transaction, on the connection of the file.
 
 use crate::durable::Durable;
-use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name, check_payload};
 use crate::store::rows::Rows;
 use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::rows::Table;
@@ -234,18 +234,35 @@ impl<'a> Transaction<'a> {
     }
 
     /// Acknowledges a timer together with its effect: both are committed, or neither. So the effect
-    /// happens once. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit, and
-    /// [`Failed`](crate::Outcome::Failed) or [`RetryAt`](crate::Outcome::RetryAt) if it failed.
+    /// happens once. Answer [`Outcome::Done`](crate::Outcome::Done) after the commit: another
+    /// outcome changes nothing then, and is logged. Answer [`Failed`](crate::Outcome::Failed) or
+    /// [`RetryAt`](crate::Outcome::RetryAt) if the transaction failed.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the claim is over: return it, so that nothing is done.
     /// Otherwise as for [`schedule`](Self::schedule).
     pub fn ack(&mut self, due: &Due) -> Result<(), Error> {
-        let ack = Ack {
-            name: Name(due.name.clone()),
-            token: due.token,
-            ending: Ending::Done,
-        };
+        self.end_claim(due.ack(Ending::Done))
+    }
+
+    /// Acknowledges a timer as [`ack`](Self::ack) does, and makes it due again with this payload,
+    /// as [`Outcome::Again`](crate::Outcome::Again) does: not if it was cancelled while this
+    /// handler had it, and a timer of its key that waits takes its place.
+    ///
+    /// # Errors
+    /// As for [`ack`](Self::ack); [`Error::PayloadTooLong`].
+    pub fn again(
+        &mut self,
+        due: &Due,
+        when: impl Into<When>,
+        payload: impl Into<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let payload = payload.into();
+        check_payload(&payload)?;
+        self.end_claim(due.ack(Ending::Again(when.into().into(), payload)))
+    }
+
+    fn end_claim(&mut self, ack: Ack) -> Result<(), Error> {
         match self.one(|rows, now| rows.acknowledge(vec![ack], now))? {
             true => Ok(()),
             false => Err(Error::Fenced),

@@ -205,12 +205,11 @@ async fn a_lost_answer_is_uncertain_behind_a_pooler_too() {
             }
         };
         let schedule = async {
-            loop {
-                let answer = node.schedule(Entry::keyed(&key, HOUR, "x")).await;
-                if answer.is_err() {
-                    return answer;
-                }
+            let mut answer = Ok(Scheduled::New);
+            while answer.is_ok() {
+                answer = node.schedule(Entry::keyed(&key, HOUR, "x")).await;
             }
+            answer
         };
         let (answer, ()) = tokio::join!(schedule, ended);
         assert!(
