@@ -156,7 +156,8 @@ impl<O: OpenStore> DurableBuilder<O> {
 /// are dropped, and their timers run again elsewhere when their claims have run out. Call
 /// [`drain`](Self::drain) to avoid that.
 ///
-/// All calls may be made at once, from any task of the runtime. A call returns when the store has
+/// All calls may be made at once, from any task of any runtime, while the runtime of the start
+/// runs. A call returns when the store has
 /// committed. A call whose future is dropped may still take effect; one in steps ends after a step.
 /// A call that starts after another one has returned takes effect after it; concurrent calls on one
 /// key take effect in either order.

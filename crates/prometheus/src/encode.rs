@@ -353,7 +353,7 @@ pub(crate) fn nodes(encoder: Encoder<'_, '_>, nodes: &[Node]) -> fmt::Result {
         ),
         (
             "claims_lost",
-            "Claims of this node that another node took over.",
+            "Claims of this node that had run out when it renewed or ended them.",
             |node| node.1.claims_lost,
         ),
         ("errors", "Calls to the store that failed.", |node| {

@@ -160,13 +160,17 @@ async fn list(node: &Durable<impl Store>, options: &Options) -> Result<(), Box<d
     for timer in next {
         let key = shown(&timer.key.unwrap_or_default());
         let tag = shown(&timer.tag.unwrap_or_default());
-        let when = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
+        let seconds = (timer.at.as_micros() - now.as_micros()) as f64 / 1e6;
+        let when = match seconds < 0.0 {
+            true => format!("{:.1} s overdue", -seconds),
+            false => format!("in {seconds:.1} s"),
+        };
         let state = match timer.running {
             true => "a handler has it",
             false => "",
         };
         let Listed { id, attempts, .. } = timer;
-        let what = format!("in {when:.1} s, {attempts} attempts  {state}");
+        let what = format!("{when}, {attempts} attempts  {state}");
         writeln!(out, "{id:>20}  {key:20}  {tag:12}  {what}")?;
     }
     let count = dead.len();

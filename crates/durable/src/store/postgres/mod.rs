@@ -37,11 +37,11 @@ use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database in UTF-8, version 13 or later.
 ///
-/// A node has six connections: one each to claim, to acknowledge, for looks and for notices, and
-/// two for users' writes. Lists and changes of many timers use a seventh. A node behind PgBouncer
-/// in transaction mode works, unless sessions there have another isolation or `synchronous_commit`:
-/// see [operations](crate::guide::operations). It hears no notices there, and finds within a second
-/// what other nodes have scheduled.
+/// A node has up to seven connections: one each to claim, to acknowledge, for looks and for
+/// notices, two for users' writes, and one from the first list or change of many timers on. A node
+/// behind PgBouncer in transaction mode works, unless sessions there have another isolation or
+/// `synchronous_commit`: see [operations](crate::guide::operations). It hears no notices there, and
+/// finds within a second what transactions, SQL and other nodes have scheduled.
 pub struct Postgres {
     space: String,
     connector: Arc<Connector>,
