@@ -10,7 +10,8 @@ use std::time::Duration;
 impl<S: Store> Durable<S> {
     /// Cancels all timers of a tag that no handler has, 1,000 in a step, and returns their number.
     /// A timer that is moved meanwhile is cancelled as well. A timer that is scheduled meanwhile
-    /// may be.
+    /// may be. A timer that a handler has may be due again after that run: to end all timers of a
+    /// tag, repeat the call until [`list`](Self::list) has none of them.
     ///
     /// # Errors
     /// As for [`cancel`](Self::cancel); some may be cancelled by then.

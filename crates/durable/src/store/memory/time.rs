@@ -12,7 +12,8 @@ const TURNS: u32 = 30;
 /// and has all tasks of this thread's runtime act at each of them. The nodes' timer is on that
 /// clock, is not [started](tickwheel::TimerBuilder::start), and the runtime is one of tokio's
 /// current thread. A fleet then lives through an hour in a few seconds without any thread, and
-/// faster with a longer [lease](crate::DurableBuilder::lease).
+/// faster with a longer [lease](crate::DurableBuilder::lease). To skip months in which nothing is
+/// due, advance the clock itself first.
 ///
 /// # Panics
 /// On a runtime of several threads, where nobody knows when all tasks have had their turns.
