@@ -96,7 +96,7 @@ impl<V> KeyTable<V> {
         // Rarely, so that the cost per key stays constant.
         // mutants: when it shrinks. What is no smaller afterwards was only looked at.
         if self.0.capacity() > 16 && self.0.len() < self.0.capacity() / 8 {
-            // mutants(+): it grows again at the cost of one copy.
+            // mutants(+ /): it grows again at the cost of one copy.
             self.0
                 .shrink_to(2 * self.0.len(), |(other, _)| long(*other));
         }

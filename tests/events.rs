@@ -93,6 +93,15 @@ fn refused() {
     assert_eq!(timer.advance_clock(Duration::ZERO), 1);
 }
 
+/// Shuts a timer of its own tasks down that has a pending closure.
+fn shut_down() {
+    let timer = Timer::builder().name("shut down").executor(|_: ()| ());
+    let timer = timer.build().unwrap();
+    let closures = timer.closures();
+    closures.after(Duration::MAX, || ()).unwrap();
+    assert!(timer.shutdown().is_empty());
+}
+
 /// Panics in every method, and when it is dropped.
 struct Breaks {
     checks: u32,
@@ -152,6 +161,7 @@ fn each_names_its_timer() {
     drop(handed); // Waits for the worker.
     started();
     refused();
+    shut_down();
     operations();
     let reports = REPORTS.lock().unwrap().clone();
     let seen: BTreeSet<_> = reports
@@ -166,6 +176,7 @@ fn each_names_its_timer() {
         ("started", panicked),
         ("started", DROPPED),
         ("refused", "the executor refused expired tasks: dropped"),
+        ("shut down", "pending closures were dropped by a shutdown"),
         ("", panicked), // The worker's: it knows no timer.
     ];
     assert_eq!(seen, expected.into_iter().collect());

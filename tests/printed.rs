@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tickwheel::future::{SleepError, TimedError};
 use tickwheel::keyed::{Entry, KeyedTimer};
+use tickwheel::periodic::Periodic;
 use tickwheel::purgatory::{FutureOperation, Purgatory, WatchError};
 use tickwheel::{AddError, BuildError, LocalTimer, ManualClock, Timer, TimerEntry};
 
@@ -84,6 +85,8 @@ fn a_timer_of_ones_own_tasks_prints_little_and_no_task() {
     shows(&timer, "Timer { name: \"mine\", .. }");
     shows(&timer.downgrade(), "WeakTimer");
     shows(&timer.listener(), "Listener { timer: \"mine\"");
+    let series = Periodic::every(1_000 * S).start(&timer, |_| ());
+    shows(&series.unwrap(), "Series { periodic: Periodic");
     shows(&timeouts[0], "Timeout");
     shows(&timeouts.remove(1).cancel_on_drop(), "CancelOnDrop");
     shows(&timer.snapshot(), "Snapshot");
