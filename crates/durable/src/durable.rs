@@ -22,7 +22,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tickwheel::Timer;
-use tickwheel::future::TimedError;
 use tokio::sync::{mpsc, watch};
 
 /// Opens a store when a node starts.
@@ -356,30 +355,30 @@ impl<S: Store> Durable<S> {
     /// Once the handlers have ended, calls that change timers fail with [`Error::Closed`]. Lists
     /// and lookups still work, and so do calls in your own transactions on PostgreSQL.
     pub async fn drain(&self) {
-        self.drain_within(Duration::MAX).await;
-    }
-
-    /// Drains as [`drain`](Self::drain) does, but waits for running handlers no longer than
-    /// `limit`. Then drops them at their next `await`: their timers are due again at once, for
-    /// other nodes, and the attempts do not count. A handler that blocks its thread is waited for.
-    pub async fn drain_within(&self, limit: Duration) {
         let node = &self.inner.node;
-        // Never back: another drain may have come further.
-        let reach = |stage: Drain| {
-            node.drain
-                .send_modify(|reached| *reached = stage.max(*reached));
-        };
-        reach(Drain::Waits);
-        let ended = node.timer.timeout(limit, self.inner.claimers.closed());
-        if let Err(TimedError::Elapsed) = ended.await {
-            reach(Drain::Drops);
-        }
+        node.reach(Drain::Waits);
         self.inner.claimers.closed().await;
         node.drained.store(true, Relaxed);
         // A place is free again once its timer is acknowledged.
         let all = node.room.acquire_many(node.options.max_in_flight);
         // What is not acknowledged by then runs again, as after a crash.
         let _ = node.timer.timeout(node.options.lease, all).await;
+    }
+
+    /// Drains as [`drain`](Self::drain) does, but waits for running handlers no longer than
+    /// `limit`. Then drops them at their next `await`: their timers are due again at once, for
+    /// other nodes, unless they have expired, and the attempts do not count. A handler that blocks
+    /// its thread is waited for. What a handler has spawned goes on, and is told by
+    /// [`Due::is_lost`].
+    pub async fn drain_within(&self, limit: Duration) {
+        let node = &self.inner.node;
+        node.reach(Drain::Waits);
+        let ended = node.timer.timeout(limit, self.inner.claimers.closed());
+        // Fails as well if the timer was shut down: it measures no limit any more.
+        if ended.await.is_err() {
+            node.reach(Drain::Drops);
+        }
+        self.drain().await;
     }
 
     /// Returns counts and the state of this node. Costs little.

@@ -186,7 +186,7 @@ pub struct Due {
     pub at: StoreTime,
     /// The first due time. `at` is later after a schedule in the past, a [spread](When::Spread), a
     /// [pause](crate::Durable::pause) or a retry, after the run of the key's former timer, and if a
-    /// claim was answered too late and given back.
+    /// claim was given back: it was answered too late, or a drain did not wait for the handler.
     pub planned: StoreTime,
     /// The number of this attempt, from 1. Attempts that ended in a crash which another timer may
     /// have caused do not count.

@@ -96,8 +96,13 @@ impl Held {
         if claims.get(name).is_none_or(|claim| claim.token != token) {
             return false;
         }
-        let claim = claims.remove(name);
-        claim.is_some_and(|claim| claim.lease.has_ended())
+        let Some(claim) = claims.remove(name) else {
+            return false;
+        };
+        let ran_out = claim.lease.has_ended();
+        // What the handler has spawned may go on, and ask.
+        *lock(&claim.lease.until) = self.timer.now();
+        ran_out
     }
 
     /// Returns the renewals of all claims whose terms are half over.

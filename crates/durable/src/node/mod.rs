@@ -195,6 +195,12 @@ impl<S> Node<S> {
         *self.drain.borrow() >= Drain::Waits
     }
 
+    /// Has the drain come that far. Another drain may have come further.
+    pub(crate) fn reach(&self, stage: Drain) {
+        self.drain
+            .send_modify(|reached| *reached = stage.max(*reached));
+    }
+
     /// Waits until a drain has come that far.
     pub(crate) async fn reaches(&self, stage: Drain) {
         let mut drain = self.drain.subscribe();

@@ -195,7 +195,12 @@ impl<S: Store> Runner<S> {
             outcome = limited => outcome.map(Some),
             () = node.reaches(Drain::Drops) => Ok(None),
         };
-        contained(|| drop(run)).and(outcome)
+        let dropped = contained(|| drop(run));
+        match outcome {
+            // Given back, whatever the drop does.
+            Ok(None) => outcome,
+            _ => dropped.and(outcome),
+        }
     }
 
     fn due(&self, work: &Work) -> Due {

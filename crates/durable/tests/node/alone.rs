@@ -359,6 +359,57 @@ async fn a_drained_node_has_nothing_in_flight_and_refuses() {
     drop(other);
 }
 
+struct Brittle;
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        panic!("dropped");
+    }
+}
+
+/// The drop of the handler panics, and what it has spawned goes on.
+#[tokio::test]
+async fn a_handler_that_a_drain_drops_has_not_failed_and_has_lost_its_claim() {
+    let rig = Rig::new().await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let handler = move |due: Due| {
+        tell.send(due).unwrap();
+        async {
+            let _brittle = Brittle;
+            std::future::pending().await
+        }
+    };
+    let node = Durable::memory(rig.store.clone()).max_attempts(1);
+    let node = node.start(&rig.timer, handler).await.unwrap();
+    node.schedule(Entry::keyed("a", Duration::ZERO, "x"))
+        .await
+        .unwrap();
+    rig.pass(seconds(60)).await;
+    let due = told.recv().await.unwrap();
+    assert!(!due.is_lost());
+    let leaving = node.clone();
+    let left = tokio::spawn(async move { leaving.drain_within(seconds(1)).await });
+    rig.pass(seconds(2)).await;
+    assert!(left.is_finished() && due.is_lost());
+    assert_eq!((node.stats().panicked, node.stats().dead), (0, 0));
+    let listed = node.get("a").await.unwrap().unwrap();
+    assert_eq!((listed.attempts, listed.running), (0, false));
+}
+
+#[tokio::test]
+async fn a_drain_ends_in_time_though_the_timer_was_shut_down() {
+    let rig = Rig::new().await;
+    let node = rig.node(|options| options).await;
+    node.schedule(Entry::keyed("a", Duration::ZERO, "hang"))
+        .await
+        .unwrap();
+    rig.pass(seconds(1)).await;
+    rig.timer.shutdown();
+    let drained = node.drain_within(seconds(3));
+    let drained = tokio::time::timeout(seconds(60), drained).await;
+    assert!(drained.is_ok());
+}
+
 /// Otherwise it fails, and its attempt counts.
 #[tokio::test]
 async fn a_handler_may_call_its_node_while_a_drain_waits_for_it() {

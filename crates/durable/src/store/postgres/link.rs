@@ -413,15 +413,23 @@ fn is_of_no_use(code: &SqlState) -> bool {
 const CONNECTION: &str = "08";
 
 /// Translates an error. With a code, the server says that nothing was done. Without a code, the
-/// connection was lost and the statement may have been done; a pooler tells of that by a code of
-/// the connection's class.
+/// connection was lost and the statement may have been done.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
     match error.code() {
         None => Error::uncertain(error),
-        Some(code) if code.code().starts_with(CONNECTION) => Error::uncertain(error),
+        // A pooler has lost the server. An error that ends the statement alone is a trigger's.
+        Some(code) if code.code().starts_with(CONNECTION) && is_fatal(&error) => {
+            Error::uncertain(error)
+        }
         Some(code) if is_passing(code) => Error::unavailable(error),
         Some(_) => Error::refused(error),
     }
+}
+
+fn is_fatal(error: &tokio_postgres::Error) -> bool {
+    let error = error.as_db_error();
+    // Servers translate this, but poolers do not.
+    error.is_some_and(|error| error.severity() == "FATAL")
 }
 
 /// Returns whether an error is about the connection, the server or the tables, and not about the
@@ -430,7 +438,8 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
 /// until the timer at fault is found.
 fn is_passing(code: &SqlState) -> bool {
     let classes = [
-        "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0", "XX",
+        CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0",
+        "XX",
     ];
     classes.iter().any(|class| code.code().starts_with(class))
 }
