@@ -75,8 +75,10 @@ fn target(text: &str) -> Result<Target, String> {
     }
     let config: Result<Config, _> = text.parse();
     let mut config = config.map_err(|error| format!("no such file, nor a server: {error}"))?;
-    if let (None, Ok(password)) = (config.get_password(), std::env::var("PGPASSWORD")) {
-        config.password(password);
+    if config.get_password().is_none() {
+        if let Ok(password) = std::env::var("PGPASSWORD") {
+            config.password(password);
+        }
     }
     Ok(Target::Server(Box::new(config)))
 }
