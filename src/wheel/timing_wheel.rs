@@ -362,6 +362,7 @@ impl<T> TimingWheel<T> {
     /// the present tick is flushed (case 2 of [`flush`]).
     #[inline(always)]
     fn join_overflow(&mut self, reference: Reference, tick: Tick) -> bool {
+        // mutants(<=): only the pace. `file_at` files it as well.
         if tick.0.saturating_sub(self.current.0) < self.levels.size() as u64 {
             return false;
         }
