@@ -156,10 +156,9 @@ impl<O: OpenStore> DurableBuilder<O> {
 /// [`drain`](Self::drain) to avoid that.
 ///
 /// All calls may be made at once, from any task of any runtime, while the runtime of the start
-/// runs. A call returns when the store has
-/// committed. A call whose future is dropped may still take effect; one in steps ends after a step.
-/// A call that starts after another one has returned takes effect after it; concurrent calls on one
-/// key take effect in either order.
+/// runs. A call returns when the store has committed. A call whose future is dropped may still take
+/// effect; one in steps ends after a step. A call that starts after another one has returned takes
+/// effect after it; concurrent calls on one key take effect in either order.
 pub struct Durable<S: Store> {
     inner: Arc<Inner<S>>,
 }

@@ -26,6 +26,15 @@ impl Lease {
     pub(crate) fn has_ended(&self) -> bool {
         self.timer.now() >= *lock(&self.until)
     }
+
+    /// Ends the claim, and returns whether it had run out.
+    fn end(&self) -> bool {
+        let now = self.timer.now();
+        let mut until = lock(&self.until);
+        let ran_out = now >= *until;
+        *until = now;
+        ran_out
+    }
 }
 
 /// The claims of this node that are not acknowledged.
@@ -84,7 +93,7 @@ impl Held {
         let former = lock(&self.claims).insert(row.name.clone(), claim);
         if let Some(former) = former {
             // The store has given the timer another token: the former claim is over.
-            *lock(&former.lease.until) = asked;
+            former.lease.end();
         }
         lease
     }
@@ -96,13 +105,9 @@ impl Held {
         if claims.get(name).is_none_or(|claim| claim.token != token) {
             return false;
         }
-        let Some(claim) = claims.remove(name) else {
-            return false;
-        };
-        let ran_out = claim.lease.has_ended();
         // What the handler has spawned may go on, and ask.
-        *lock(&claim.lease.until) = self.timer.now();
-        ran_out
+        let claim = claims.remove(name);
+        claim.is_some_and(|claim| claim.lease.end())
     }
 
     /// Returns the renewals of all claims whose terms are half over.
@@ -142,8 +147,7 @@ impl Held {
         // A claim that has not run out does not count as lost. Either its handler has acknowledged
         // the timer in a transaction, or the store's clock has leapt and another node has the
         // timer. `Due::is_lost` tells the handler from now on.
-        let is_lost = claim.lease.has_ended();
-        *lock(&claim.lease.until) = asked;
+        let is_lost = claim.lease.end();
         claims.remove(&renewal.name);
         is_lost
     }

@@ -1,6 +1,6 @@
 //! Runs the handlers of claimed timers, one at a time for each name.
 
-use crate::entry::{Due, Outcome, check_payload};
+use crate::entry::{Due, Outcome};
 use crate::node::acker::Ended;
 use crate::node::keeper::Lease;
 use crate::node::{Drain, Node};
@@ -233,8 +233,8 @@ impl<S: Store> Runner<S> {
                 Ending::Retry(Moment::from(When::After(after)))
             }
             Outcome::RetryAt(when, _) => Ending::Retry(when.into()),
-            Outcome::Again(when, payload) => match check_payload(&payload) {
-                Ok(()) => Ending::Again(when.into(), payload),
+            Outcome::Again(when, payload) => match Ending::again(when, payload) {
+                Ok(again) => again,
                 Err(error) => Ending::Dead(error.to_string()),
             },
             Outcome::Dead(reason) => Ending::Dead(reason),

@@ -12,8 +12,10 @@ mod rows;
 pub mod sqlite;
 mod states;
 
-use crate::entry::{Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched};
-use crate::when::{Moment, StoreTime};
+use crate::entry::{
+    Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched, check_payload,
+};
+use crate::when::{Moment, StoreTime, When};
 use std::future::Future;
 use std::time::Duration;
 
@@ -183,10 +185,18 @@ pub(crate) enum Ending {
     Again(Moment, Vec<u8>),
     /// The timer is dead, for this reason.
     Dead(String),
-    /// The handler was never called: the claim counts as no attempt.
+    /// The handler was never called, or a drain has dropped it: the claim counts as no attempt.
     GiveBack,
     /// The store has refused the outcome. The timer is due again after this delay.
     PutBack(Duration),
+}
+
+impl Ending {
+    /// Returns the end of a run after which the timer is due again.
+    pub(crate) fn again(when: When, payload: Vec<u8>) -> Result<Self, Error> {
+        check_payload(&payload)?;
+        Ok(Ending::Again(when.into(), payload))
+    }
 }
 
 /// The acknowledgement of a claim.

@@ -333,8 +333,8 @@ impl Row {
             Then::Outcome => {}
         }
         let timer = &mut self.timer;
-        // A cancel has promised a run: a timer whose run never began, or whose outcome was refused,
-        // runs once more.
+        // A cancel has promised a run: a timer whose run did not come to its end, or whose outcome
+        // was refused, runs once more.
         let is_back = matches!(ending, Ending::GiveBack | Ending::PutBack(_));
         if timer.marked && !is_back {
             return None;
@@ -354,7 +354,7 @@ impl Row {
             }
             Ending::GiveBack => {
                 timer.put_off(timer.due, now);
-                // There was no run, which could have crashed: the crashes stay.
+                // No run has come to its end without a crash: the crashes stay.
                 timer.attempts -= 1;
             }
             Ending::PutBack(after) => {

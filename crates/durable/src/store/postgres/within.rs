@@ -1,7 +1,7 @@
 //! Timers inside a transaction of the user's own: they change if and only if that commits.
 
 use crate::durable::Durable;
-use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name, check_payload};
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
 use crate::store::postgres::schema::On;
 use crate::store::postgres::{Postgres, claims, timers};
 use crate::store::{Ending, Name};
@@ -107,9 +107,7 @@ impl Due {
         when: impl Into<When>,
         payload: impl Into<Vec<u8>>,
     ) -> Result<(), Error> {
-        let payload = payload.into();
-        check_payload(&payload)?;
-        let again = Ending::Again(when.into().into(), payload);
+        let again = Ending::again(when.into(), payload.into())?;
         self.end_in(transaction, again).await
     }
 

@@ -1,7 +1,7 @@
 //! Timers inside a user's own transaction, on the connection of the file.
 
 use crate::durable::Durable;
-use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name, check_payload};
+use crate::entry::{Cancelled, Due, Entry, Error, Scheduled, Touched, check_name};
 use crate::store::rows::Rows;
 use crate::store::sqlite::Sqlite;
 use crate::store::sqlite::rows::Table;
@@ -257,9 +257,8 @@ impl<'a> Transaction<'a> {
         when: impl Into<When>,
         payload: impl Into<Vec<u8>>,
     ) -> Result<(), Error> {
-        let payload = payload.into();
-        check_payload(&payload)?;
-        self.end_claim(due.ack(Ending::Again(when.into().into(), payload)))
+        let again = Ending::again(when.into(), payload.into())?;
+        self.end_claim(due.ack(again))
     }
 
     fn end_claim(&mut self, ack: Ack) -> Result<(), Error> {
