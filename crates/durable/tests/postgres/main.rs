@@ -12,6 +12,7 @@ mod proxy;
 mod stores;
 mod swallowed;
 mod schemas;
+mod server_ends;
 mod tls;
 mod together;
 mod within;

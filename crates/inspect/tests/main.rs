@@ -1,18 +1,16 @@
 //! The program that looks at timers, in a file and on a server.
 
-#[path = "common/certified.rs"]
+#[path = "../../durable/tests/common/certified.rs"]
 mod certified;
-#[path = "common/server.rs"]
+#[path = "../../durable/tests/common/server.rs"]
 mod server;
 
 use certified::demand_tls;
-use rustix::process::{Pid, Signal, kill_process};
 use server::{Server, connect};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::tables;
 use tickwheel_durable::{Durable, DurableBuilder, Entry, OpenStore, Outcome, Search};
@@ -41,7 +39,7 @@ async fn have_died<S: tickwheel_durable::store::Store>(node: &Durable<S>, timers
 
 /// Runs the program, and looks whether it says all of this; where it fails, as an error.
 fn inspect(target: &str, more: &[&str], succeeds: bool, says: &[&str]) {
-    let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_tickwheel-inspect"));
     let output = inspect.arg(target).args(more).output().unwrap();
     let told = if succeeds {
         &output.stdout
@@ -118,7 +116,7 @@ async fn a_server_that_demands_tls_is_looked_at(server: &Server, client: &Client
     inspect(&target, &some, false, &["no encryption"]);
     let target = target + " sslmode=require";
     inspect(&target, &some, false, &["certificate"]);
-    let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_tickwheel-inspect"));
     let output = inspect
         .arg(target)
         .args(some)
@@ -151,7 +149,7 @@ async fn a_password_is_read(server: &Server, client: &Client) {
     let port = server.config().get_ports()[0];
     let target = format!("host=127.0.0.1 port={port} user=secret dbname=postgres");
     inspect(&target, &["--namespace", "some"], false, &["password"]);
-    let mut inspect = Command::new(env!("CARGO_BIN_EXE_inspect"));
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_tickwheel-inspect"));
     inspect
         .args([&*target, "--namespace", "some"])
         .env("PGPASSWORD", "word");
@@ -214,56 +212,4 @@ async fn a_server_is_looked_at_while_nodes_are_there() {
     client.batch_execute(later).await.unwrap();
     let told = "tables are of version 1000; this crate uses";
     inspect(&target, some, false, &[told]);
-}
-
-const SERVER: &str = "TICKWHEEL_SERVER";
-
-/// Runs in a process that is ended, and has a server.
-#[test]
-fn child() {
-    if std::env::var_os(SERVER).is_none() {
-        return;
-    }
-    let server = Server::start(&["fsync=off"]).expect("PostgreSQL is installed");
-    println!("port {}", server.config().get_ports()[0]);
-    let _ = std::io::stdin().read_line(&mut String::new()); // Ends with the test.
-}
-
-/// Seen to fail: the server went on, and its folder stayed.
-#[tokio::test]
-async fn a_server_ends_with_its_program_however_that_ends() {
-    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        child
-            .args(["--exact", "child", "--nocapture"])
-            .env(SERVER, "");
-        let mut child = child
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut told = BufReader::new(child.stdout.take().unwrap())
-            .lines()
-            .map(Result::unwrap);
-        let port = told
-            .find_map(|line| line.split_once("port ")?.1.parse().ok())
-            .unwrap();
-        let client = connect(&server::config(port)).await.unwrap();
-        let data = client.query_one("SHOW data_directory", &[]).await.unwrap();
-        let folder = Path::new(data.get::<_, &str>(0))
-            .parent()
-            .unwrap()
-            .to_owned();
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        child.wait().unwrap();
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !client.is_closed() || folder.exists() {
-            assert!(
-                Instant::now() < patience,
-                "{signal:?}: {}",
-                folder.display()
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
 }
