@@ -137,15 +137,13 @@ pub(crate) struct ShardState<T, X> {
 }
 
 pub(crate) trait Extra: Default {
-    /// Returns whether nothing is left of the shard's source.
-    fn is_empty(&self) -> bool;
-}
-
-impl Extra for () {
+    /// Returns whether nothing is left of the shard's source, once the wheel is empty.
     fn is_empty(&self) -> bool {
         true
     }
 }
+
+impl Extra for () {}
 
 /// A buffer that a source's flushes share, so that most flushes allocate nothing.
 pub(crate) type Spare<E> = Mutex<Vec<E>>;

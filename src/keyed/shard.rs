@@ -27,11 +27,8 @@ pub(crate) struct Keyed<K, T> {
 
 /// Where the keys are in the shard's slab.
 pub(crate) type Index = KeyTable<u32>;
-impl Extra for Index {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
+/// Loses its keys under the lock under which the wheel loses them.
+impl Extra for Index {}
 
 pub(crate) type KeyState<K, T> = ShardState<Keyed<K, T>, Index>;
 pub(crate) type KeyGuard<'a, K, T> = ShardGuard<'a, Keyed<K, T>, Index>;
