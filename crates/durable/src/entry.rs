@@ -85,9 +85,9 @@ impl Entry {
     }
 
     /// Debounces: each schedule of the key puts its timer off, up to `max_wait` after the first
-    /// schedule. The debounce begins anew once a handler has the timer, and after a schedule
-    /// without debounce. To fire at once, [`touch`](crate::Durable::touch) the key with
-    /// [`Duration::ZERO`].
+    /// schedule, which bounds its own delay too. The debounce begins anew once a handler has the
+    /// timer, and after a schedule without debounce. To fire at once,
+    /// [`touch`](crate::Durable::touch) the key with [`Duration::ZERO`].
     ///
     /// ```
     /// use std::time::Duration;

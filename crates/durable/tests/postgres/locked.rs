@@ -1,5 +1,6 @@
 //! Rows that somebody's open transaction has locked.
 
+use crate::server::{Server, connect};
 use crate::{
     HOUR, SERVER, builder, client, count, ends, name, next, next_key, node, schedule, start, until,
 };
@@ -326,4 +327,38 @@ async fn many_calls_of_one_key_keep_no_other_key_waiting() {
         answered += 1;
     }
     assert!(answered < 300, "{answered} calls came first");
+}
+
+/// Commits that notify wait for each other, here for a tenth of a second each: that is no locked
+/// timer. Seen to fail: the wait counted against the patience for keys that are being inserted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_notifies_may_wait_for_others() {
+    let server = Server::start(&["commit_delay=100000", "commit_siblings=0"]).unwrap();
+    let timer = Timer::builder().start().unwrap();
+    // Tells other nodes of each timer that is due soon.
+    let node = Durable::postgres(server.config()).max_in_flight(0);
+    let dead = |_| async { Outcome::Dead("no".to_owned()) };
+    let node = node.start(&timer, dead).await.unwrap();
+    let other = Durable::postgres(server.config());
+    let other = other.start(&timer, dead).await.unwrap();
+    schedule(&node, "dead", Duration::ZERO).await;
+    until(async || other.stats().dead == 1).await;
+    let client = connect(&server.config()).await.unwrap();
+    client
+        .batch_execute("CREATE TABLE written (number int)")
+        .await
+        .unwrap();
+    let mut others = JoinSet::new();
+    for _ in 0..3 {
+        let client = connect(&server.config()).await.unwrap();
+        others.spawn(async move {
+            let notifies = "BEGIN; INSERT INTO written VALUES (1); NOTIFY other; COMMIT";
+            while client.batch_execute(notifies).await.is_ok() {}
+        });
+    }
+    until(async || count(&client, "written").await > 3).await;
+    assert_eq!(node.requeue_all(None).await.unwrap(), 1);
+    for key in 0..5 {
+        schedule(&node, &key.to_string(), Duration::from_secs(1)).await;
+    }
 }

@@ -457,6 +457,10 @@ BEGIN
             f WHERE tells)
         SELECT 1 + w.replaced::int, w.due, CASE WHEN w.due IS NOT NULL THEN w.id END, w.id
         FROM written w WHERE (SELECT count(*) FROM told) >= 0;
+    IF patience IS NOT NULL THEN
+        -- A commit that notifies waits for others that do, which hold no timer.
+        PERFORM set_config('lock_timeout', '0', true);
+    END IF;
 END $$;
 
 -- Takes over claims that have run out, of tokens from `floor` on. All timers of a call were in the

@@ -73,7 +73,8 @@ const DELETE: &str = "gone AS (
     changed AS (SELECT NULL::bigint AS due, NULL::bigint AS id FROM gone)";
 
 /// Returns a statement that changes at most `$4` rows after the name `$3`. `seen` has these rows,
-/// and `own` those of them that no other transaction has locked.
+/// and `own` those of them that no other transaction has locked. A commit that notifies waits for
+/// others that do, beyond the `lock_timeout` of a requeue.
 fn statement(which: &str, change: &str) -> String {
     format!(
         "WITH c AS MATERIALIZED (
@@ -91,7 +92,8 @@ fn statement(which: &str, change: &str) -> String {
         {change},
         first AS MATERIALIZED (
             SELECT due, id FROM changed WHERE due IS NOT NULL ORDER BY due, id LIMIT 1),
-        told AS MATERIALIZED (SELECT tickwheel.tell($1, due, id) FROM first)
+        told AS MATERIALIZED (
+            SELECT tickwheel.tell($1, due, id), set_config('lock_timeout', '0', true) FROM first)
         SELECT now, (SELECT count(*) FROM changed), (SELECT due FROM first), (SELECT id FROM first),
             (SELECT count(*) FROM seen), (SELECT max(name) FROM seen),
             (SELECT count(*) FROM own) < (SELECT count(*) FROM seen)
