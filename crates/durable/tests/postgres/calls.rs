@@ -2,7 +2,7 @@
 
 use crate::server::{Server, connect};
 use crate::{Fired, HOUR, next};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tickwheel::Timer;
 use tickwheel_durable::store::postgres::Postgres;
 use tickwheel_durable::{Cancelled, Due, Durable, Entry, Error, Outcome};
@@ -347,4 +347,27 @@ async fn sql_does_what_the_node_does() {
     assert_eq!(call("schedule('default', NULL, now(), 'y')").await, "false");
     assert_eq!(next(&mut fired).await.payload, b"y");
     drop(node);
+}
+
+/// A takeover reads only so many bytes at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_payloads_are_taken_over_one_after_the_other_without_a_pause() {
+    let server = Server::start(&["fsync=off"]).unwrap();
+    let (first, mut fired) = node(&server).await;
+    let long = |n: u32| Entry::keyed(n.to_string(), SOON, vec![7; 100 << 10]);
+    first
+        .schedule_many((0..12).map(long).collect())
+        .await
+        .unwrap();
+    for _ in 0..12 {
+        next(&mut fired).await;
+    }
+    drop(first);
+    let (_second, mut fired) = node(&server).await;
+    next(&mut fired).await;
+    let begun = Instant::now();
+    for _ in 1..12 {
+        next(&mut fired).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "a look for each");
 }

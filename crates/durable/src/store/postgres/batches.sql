@@ -524,8 +524,11 @@ BEGIN
         WHERE t.ctid = ANY (part)
         RETURNING t.name, t.claim, t.id, t.due, coalesce(t.planned, t.due), t.attempts, t.crashes,
             t.tag, t.payload, NULL::bigint, NULL::bigint;
+    -- Rows that are still in their places were left out: their payloads were too long.
     RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
-        (cardinality(tids) = share)::int::text, NULL::bytea, NULL::bigint, NULL::bigint;
+        (cardinality(tids) = share OR EXISTS (
+            SELECT FROM tickwheel.timer t WHERE t.ctid = ANY (tids)))::int::text,
+        NULL::bytea, NULL::bigint, NULL::bigint;
 END $$;
 
 -- Looks for rows that no claim has met. `due` and `id`: the first free row that is due at `dues` or
