@@ -57,8 +57,7 @@ impl From<SystemTime> for StoreTime {
         let since = time
             .duration_since(SystemTime::UNIX_EPOCH)
             .unwrap_or_default();
-        let micros = since.as_nanos().div_ceil(1_000);
-        StoreTime::from_micros(i64::try_from(micros).unwrap_or(LAST))
+        StoreTime(micros(since))
     }
 }
 

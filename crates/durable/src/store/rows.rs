@@ -87,16 +87,6 @@ pub(super) trait Rows: Sized {
     /// Lists the present pauses.
     fn pauses(&self, now: StoreTime) -> Result<Vec<Paused>, Error>;
 
-    /// Returns the first row from a place on that can be claimed, now or later.
-    fn first(&self, from: Place) -> Result<Option<Place>, Error> {
-        let mut first = None;
-        self.scan(Scan::Free(from), &mut |_, row| {
-            first = row.place();
-            Ok(false)
-        })?;
-        Ok(first)
-    }
-
     /// Changes each row of a batch, and collects the answers.
     fn each<R, A>(
         &mut self,
@@ -223,7 +213,10 @@ pub(super) trait Rows: Sized {
             claims.from = want.from.max(Place::before(now));
         }
         let later = now.plus(Duration::from_micros(1));
-        claims.next = self.first(Place::before(later))?;
+        self.scan(Scan::Free(Place::before(later)), &mut |_, row| {
+            claims.next = row.place();
+            Ok(false)
+        })?;
         Ok(claims)
     }
 
@@ -271,9 +264,7 @@ pub(super) trait Rows: Sized {
     fn look(&self, now: StoreTime) -> Result<Look, Error> {
         let mut look = Look {
             now,
-            first: None,
-            held: false,
-            lapsed: false,
+            ..Look::default()
         };
         self.scan(Scan::Free(Place::before(StoreTime::MIN)), &mut |_, row| {
             look.first = row.place();
