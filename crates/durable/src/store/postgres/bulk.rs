@@ -104,7 +104,6 @@ fn statement(which: &str, change: &str) -> String {
 /// Changes the next timers after a name.
 pub(super) async fn step(
     at: &impl Ask,
-    space: &str,
     bulk: &Bulk,
     after: Option<Name>,
     mut limit: u32,
@@ -129,8 +128,7 @@ pub(super) async fn step(
     };
     let after = after.map_or(String::new(), |after| after.0);
     let rows = loop {
-        let params: [&dyn Param; 8] = [
-            &space,
+        let params: [&dyn Param; 7] = [
             &which,
             &after,
             &i64::from(limit),
@@ -166,7 +164,6 @@ fn scope(tag: Option<&str>) -> String {
 /// Sets a pause, or ends it. Deletes those that are over: each claim reads all pauses.
 pub(super) async fn pause(
     at: &impl Ask,
-    space: &str,
     tag: Option<&str>,
     until: Option<Moment>,
 ) -> Result<(), Error> {
@@ -174,7 +171,7 @@ pub(super) async fn pause(
     let Some(until) = until else {
         let sql = "DELETE FROM tickwheel.pause
             WHERE space = $1 AND (scope = $2 OR until <= tickwheel.clock())";
-        return at.ask(sql, &[&space, &scope]).await.map(drop);
+        return at.ask(sql, &[&scope]).await.map(drop);
     };
     let sql = "WITH over AS (
             DELETE FROM tickwheel.pause
@@ -184,13 +181,11 @@ pub(super) async fn pause(
         ON CONFLICT (space, scope) DO UPDATE SET until = excluded.until";
     let moment = until.at.as_micros();
     let after = micros(until.after);
-    at.ask(sql, &[&space, &scope, &moment, &after])
-        .await
-        .map(drop)
+    at.ask(sql, &[&scope, &moment, &after]).await.map(drop)
 }
 
 /// Lists the pauses that are not over.
-pub(super) async fn pauses(at: &impl Ask, space: &str) -> Result<Vec<Paused>, Error> {
+pub(super) async fn pauses(at: &impl Ask) -> Result<Vec<Paused>, Error> {
     let sql = "SELECT scope, until FROM tickwheel.pause
         WHERE space = $1 AND until > tickwheel.clock()";
     let pause = |row: &Row| {
@@ -200,6 +195,6 @@ pub(super) async fn pauses(at: &impl Ask, space: &str) -> Result<Vec<Paused>, Er
             until: time(row, 1)?,
         })
     };
-    let rows = at.ask(sql, &[&space]).await?;
+    let rows = at.ask(sql, &[]).await?;
     rows.iter().map(pause).collect()
 }

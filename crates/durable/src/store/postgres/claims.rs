@@ -12,10 +12,9 @@ use tokio_postgres::Row;
 const TAKEN_OVER: i64 = 128 << 10;
 
 /// Claims rows that are due.
-pub(super) async fn claim(at: &impl Ask, space: &str, want: &Want) -> Result<Claims, Error> {
+pub(super) async fn claim(at: &impl Ask, want: &Want) -> Result<Claims, Error> {
     let bytes = i64::try_from(want.bytes).unwrap_or(i64::MAX);
-    let params: [&dyn Param; 7] = [
-        &space,
+    let params: [&dyn Param; 6] = [
         &i64::from(want.limit),
         &i64::from(want.holds),
         &micros(want.lease),
@@ -38,14 +37,12 @@ pub(super) async fn claim(at: &impl Ask, space: &str, want: &Want) -> Result<Cla
 /// Takes over claims that have run out, of tokens from `floor` on.
 pub(super) async fn take_over(
     at: &impl Ask,
-    space: &str,
     floor: i64,
     most: u32,
     limit: u32,
     lease: Duration,
 ) -> Result<Claims, Error> {
-    let params: [&dyn Param; 7] = [
-        &space,
+    let params: [&dyn Param; 6] = [
         &i64::from(limit),
         &micros(lease),
         &TAKEN_OVER,
@@ -93,13 +90,8 @@ fn read(rows: &[Row]) -> Result<Claims, Error> {
 }
 
 /// Renews claims.
-pub(super) async fn renew(
-    at: &impl Ask,
-    space: &str,
-    renewals: &[Renewal],
-) -> Result<Changed<bool>, Error> {
-    let params: [&dyn Param; 4] = [
-        &space,
+pub(super) async fn renew(at: &impl Ask, renewals: &[Renewal]) -> Result<Changed<bool>, Error> {
+    let params: [&dyn Param; 3] = [
         &column(renewals, |it| it.name.0.as_str()),
         &column(renewals, |it| it.token),
         &column(renewals, |it| micros(it.term)),
@@ -113,7 +105,6 @@ pub(super) async fn renew(
 /// transaction that has the row locked.
 pub(super) async fn acknowledge(
     at: &impl Ask,
-    space: &str,
     acks: &[Ack],
     waits: bool,
 ) -> Result<Changed<bool>, Error> {
@@ -140,8 +131,7 @@ pub(super) async fn acknowledge(
             _ => None,
         }
     }
-    let params: [&dyn Param; 9] = [
-        &space,
+    let params: [&dyn Param; 8] = [
         &column(acks, |ack| ack.name.0.as_str()),
         &column(acks, |ack| ack.token),
         &column(acks, kind),

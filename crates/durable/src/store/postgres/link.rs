@@ -12,6 +12,7 @@ use crate::when::StoreTime;
 use bytes::BytesMut;
 use std::error::Error as StdError;
 use std::future::{Future, poll_fn};
+use std::iter;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -266,7 +267,8 @@ const STATEMENT: Duration = Duration::from_millis(4_500);
 /// How often a statement is repeated after a deadlock or a serialization failure.
 const CROSSED: u32 = 10;
 
-/// Something that runs a statement: a link, or the connection of a user's transaction.
+/// Something that runs a statement: a link, or the connection of a user's transaction. The first
+/// parameter is the namespace, which is not among `params`.
 pub(super) trait Ask: Sync {
     fn ask(
         &self,
@@ -275,10 +277,17 @@ pub(super) trait Ask: Sync {
     ) -> impl Future<Output = Result<Vec<Row>, Error>> + Send;
 }
 
+/// Returns parameters with the namespace before them.
+fn with_space<'a>(schema: &'a Schema, params: &[&'a dyn Param]) -> Vec<&'a dyn Param> {
+    iter::once(&schema.space as _)
+        .chain(params.iter().copied())
+        .collect()
+}
+
 impl Ask for Link {
     async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
-        let mut encoded = Vec::with_capacity(params.len());
-        for param in params {
+        let mut encoded = Vec::with_capacity(params.len() + 1);
+        for param in with_space(&self.connector.schema, params) {
             let (value, kind) = param.typed();
             encoded.push((Encoded::new(value, &kind)?, kind));
         }
@@ -299,7 +308,8 @@ impl Ask for Link {
 
 impl Ask for On<'_> {
     async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
-        self.query(sql, params).await.map_err(explain)
+        let params = with_space(self.schema, params);
+        self.query(sql, &params).await.map_err(explain)
     }
 }
 

@@ -49,17 +49,16 @@ fn listed(row: &Row) -> Result<Listed, Error> {
 }
 
 /// Looks a name up.
-pub(super) async fn get(at: &impl Ask, space: &str, name: &Name) -> Result<Option<Listed>, Error> {
+pub(super) async fn get(at: &impl Ask, name: &Name) -> Result<Option<Listed>, Error> {
     let sql = format!(
         "SELECT {LISTED} FROM tickwheel.timer WHERE space = $1 AND name = $2 AND died IS NULL"
     );
-    let rows = at.ask(&sql, &[&space, &name.0.as_str()]).await?;
+    let rows = at.ask(&sql, &[&name.0.as_str()]).await?;
     rows.first().map(listed).transpose()
 }
 
-async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
-    let params: [&dyn Param; 6] = [
-        &space,
+async fn page(at: &impl Ask, search: &Search, sql: &str) -> Result<Vec<Row>, Error> {
+    let params: [&dyn Param; 5] = [
         &search.after.due.as_micros(),
         &search.after.id,
         &search.tag,
@@ -71,7 +70,7 @@ async fn page(at: &impl Ask, space: &str, search: &Search, sql: &str) -> Result<
 
 /// Lists timers in the order of their places. Free timers are read in that order by their index.
 /// Timers that handlers have are few: all of them are read and sorted.
-pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<Vec<Listed>, Error> {
+pub(super) async fn list(at: &impl Ask, search: Search) -> Result<Vec<Listed>, Error> {
     let source = source(&search);
     let free = format!(
         "(SELECT {LISTED} FROM {source} s
@@ -85,16 +84,12 @@ pub(super) async fn list(at: &impl Ask, space: &str, search: Search) -> Result<V
         ORDER BY 1, 2 LIMIT $6)"
     );
     let sql = format!("SELECT * FROM ({free} UNION ALL {claimed}) a ORDER BY at, number LIMIT $6");
-    let rows = page(at, space, &search, &sql).await?;
+    let rows = page(at, &search, &sql).await?;
     rows.iter().map(listed).collect()
 }
 
 /// Lists dead timers in the order of their deaths.
-pub(super) async fn dead(
-    at: &impl Ask,
-    space: &str,
-    search: Search,
-) -> Result<Vec<DeadTimer>, Error> {
+pub(super) async fn dead(at: &impl Ask, search: Search) -> Result<Vec<DeadTimer>, Error> {
     let source = match search.tag {
         Some(_) => source(&search),
         None => "tickwheel.timer", // No index has the keys of dead timers.
@@ -115,6 +110,6 @@ pub(super) async fn dead(
             reason: field(row, 6)?,
         })
     };
-    let rows = page(at, space, &search, &sql).await?;
+    let rows = page(at, &search, &sql).await?;
     rows.iter().map(dead).collect()
 }

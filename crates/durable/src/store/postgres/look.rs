@@ -132,16 +132,16 @@ struct Asked {
 }
 
 /// Looks for what can be claimed.
-pub(super) async fn look(at: &impl Ask, space: &str, floor: &Mutex<Floor>) -> Result<Look, Error> {
+pub(super) async fn look(at: &impl Ask, floor: &Mutex<Floor>) -> Result<Look, Error> {
     let asked = lock(floor).ask();
     let takes = lock(floor).takes();
-    let params: [&dyn Param; 4] = [&space, &asked.dues, &asked.claims, &takes];
+    let params: [&dyn Param; 3] = [&asked.dues, &asked.claims, &takes];
     let sql = "SELECT * FROM tickwheel.look($1, $2, $3, $4)";
     let rows = match at.ask(sql, &params).await {
         Ok(rows) => rows,
         Err(error) => {
             if is_too_long(&error) {
-                let now = claims::renew(at, space, &[]).await?.now;
+                let now = claims::renew(at, &[]).await?.now;
                 lock(floor).give_up(&asked, now);
             }
             return Err(error);

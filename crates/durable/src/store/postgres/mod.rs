@@ -43,7 +43,6 @@ use tokio_postgres::{Config, NoTls, Socket};
 /// `synchronous_commit`: see [operations](crate::guide::operations). It hears no notices there, and
 /// finds within a second what transactions, SQL and other nodes have scheduled.
 pub struct Postgres {
-    space: String,
     connector: Arc<Connector>,
     claim: Link,
     acknowledge: Link,
@@ -120,7 +119,7 @@ impl OpenStore for PostgresServer {
 
     async fn open(self, lease: Duration) -> Result<Postgres, Error> {
         check_name("namespace", &self.namespace)?;
-        let schema = Schema::new(&self.schema)?;
+        let schema = Schema::new(&self.schema, &self.namespace)?;
         let connector = Connector::new(&self.config, self.dial, schema, lease);
         let connector = Arc::new(connector);
         prepare(&connector, self.makes_tables).await?;
@@ -134,7 +133,6 @@ impl OpenStore for PostgresServer {
             turn: AtomicUsize::new(0),
             floor: sync::Mutex::default(),
             listener: Mutex::new(None),
-            space: self.namespace,
             connector,
         };
         let [one, other] = &store.write;
@@ -156,7 +154,7 @@ impl fmt::Debug for PostgresServer {
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres")
-            .field("namespace", &self.space)
+            .field("namespace", &self.connector.schema.space)
             .finish_non_exhaustive()
     }
 }
@@ -200,11 +198,11 @@ impl Operations for Postgres {
         timers: Vec<NewTimer>,
         tell: bool,
     ) -> Result<Changed<Scheduled>, Error> {
-        timers::schedule(self.write(), &self.space, &timers, tell).await
+        timers::schedule(self.write(), &timers, tell).await
     }
 
     async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
-        timers::cancel(self.write(), &self.space, &names, false).await
+        timers::cancel(self.write(), &names, false).await
     }
 
     async fn touch(
@@ -212,7 +210,7 @@ impl Operations for Postgres {
         moves: Vec<(Name, Moment)>,
         tell: bool,
     ) -> Result<Changed<Touched>, Error> {
-        timers::touch(self.write(), &self.space, &moves, tell, false).await
+        timers::touch(self.write(), &moves, tell, false).await
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
@@ -222,24 +220,24 @@ impl Operations for Postgres {
         } else {
             &self.claim
         };
-        claims::claim(link, &self.space, &want).await
+        claims::claim(link, &want).await
     }
 
     async fn take_over(&self, most: u32, limit: u32, lease: Duration) -> Result<Claims, Error> {
         let floor = sync::lock(&self.floor).claims;
-        claims::take_over(&self.claim, &self.space, floor, most, limit, lease).await
+        claims::take_over(&self.claim, floor, most, limit, lease).await
     }
 
     async fn look(&self) -> Result<Look, Error> {
-        look::look(&self.look, &self.space, &self.floor).await
+        look::look(&self.look, &self.floor).await
     }
 
     async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
-        claims::renew(&self.acknowledge, &self.space, &renewals).await
+        claims::renew(&self.acknowledge, &renewals).await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        claims::acknowledge(&self.acknowledge, &self.space, &acks, false).await
+        claims::acknowledge(&self.acknowledge, &acks, false).await
     }
 
     async fn told(&self) -> Option<Place> {
@@ -249,7 +247,8 @@ impl Operations for Postgres {
             let told = |error: &Error| tracing::debug!(%error, "no notices are heard");
             *listener = listening.inspect_err(told).ok();
         }
-        let space = self.connector.schema.of("tickwheel.") + self.space.as_str();
+        let schema = &self.connector.schema;
+        let space = schema.of("tickwheel.") + &schema.space;
         let notices = &mut listener.as_mut()?.notices;
         while let Some(notice) = notices.recv().await {
             let place = told(&notice, &space);
@@ -263,27 +262,27 @@ impl Operations for Postgres {
     }
 
     async fn get(&self, name: Name) -> Result<Option<Listed>, Error> {
-        lists::get(self.write(), &self.space, &name).await
+        lists::get(self.write(), &name).await
     }
 
     async fn list(&self, search: Search) -> Result<Vec<Listed>, Error> {
-        lists::list(&self.list, &self.space, search).await
+        lists::list(&self.list, search).await
     }
 
     async fn dead(&self, search: Search) -> Result<Vec<DeadTimer>, Error> {
-        lists::dead(&self.list, &self.space, search).await
+        lists::dead(&self.list, search).await
     }
 
     async fn bulk(&self, bulk: Bulk, after: Option<Name>, limit: u32) -> Result<Step, Error> {
-        bulk::step(&self.list, &self.space, &bulk, after, limit).await
+        bulk::step(&self.list, &bulk, after, limit).await
     }
 
     async fn pause(&self, tag: Option<String>, until: Option<Moment>) -> Result<(), Error> {
-        bulk::pause(self.write(), &self.space, tag.as_deref(), until).await
+        bulk::pause(self.write(), tag.as_deref(), until).await
     }
 
     async fn pauses(&self) -> Result<Vec<Paused>, Error> {
-        bulk::pauses(self.write(), &self.space).await
+        bulk::pauses(self.write()).await
     }
 }
 
@@ -331,7 +330,7 @@ async fn check_rights(on: On<'_>) -> Result<(), Error> {
 async fn version(on: On<'_>) -> Result<i32, Error> {
     let sql = "SELECT current_setting('server_encoding'), EXISTS (
             SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-            WHERE n.nspname = $1 AND p.proname = 'version' AND p.pronargs = 0)";
+            WHERE n.nspname = $2 AND p.proname = 'version' AND p.pronargs = 0)";
     let rows = on.ask(sql, &[&on.schema.name()]).await?;
     let found = one(&rows)?;
     let encoding: &str = field(found, 0)?;
@@ -353,7 +352,7 @@ async fn version(on: On<'_>) -> Result<i32, Error> {
 /// # Errors
 /// [`Error::BadName`].
 pub fn tables(schema: &str) -> Result<String, Error> {
-    let schema = Schema::new(schema)?;
+    let schema = Schema::new(schema, "")?;
     let name = schema.name();
     let tables = include_str!("tables.sql");
     let batches = include_str!("batches.sql");

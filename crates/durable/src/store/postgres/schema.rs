@@ -2,12 +2,13 @@
 
 use crate::entry::{Error, bad_name};
 use crate::store::postgres::link::{Param, explain};
-use std::sync::Arc;
 use tokio_postgres::{Client, Row};
 
-/// A schema's name.
-#[derive(Clone, Debug)]
-pub(super) struct Schema(Arc<str>);
+/// A schema's name, and the namespace of the timers there.
+pub(super) struct Schema {
+    name: String,
+    pub(super) space: String,
+}
 
 /// The default schema.
 pub(super) const DEFAULT: &str = "tickwheel";
@@ -15,24 +16,27 @@ pub(super) const DEFAULT: &str = "tickwheel";
 impl Schema {
     /// Returns the schema of a name, which must be a plain identifier. The name also stands in the
     /// bodies of functions, where quotes alone would not make any name safe.
-    pub(super) fn new(name: &str) -> Result<Self, Error> {
+    pub(super) fn new(name: &str, space: &str) -> Result<Self, Error> {
         let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
         let is_plain = name.chars().all(|c| is_letter(c) || c.is_ascii_digit());
         // PostgreSQL would cut a longer name.
         if name.starts_with(is_letter) && is_plain && name.len() < 64 {
-            return Ok(Schema(name.into()));
+            return Ok(Schema {
+                name: name.to_owned(),
+                space: space.to_owned(),
+            });
         }
         let rule = "letters, digits and underscores, at most 63, and no digit first";
         Err(bad_name("schema", name, rule))
     }
 
     pub(super) fn name(&self) -> &str {
-        &self.0
+        &self.name
     }
 
     /// Returns a statement with this schema's name, quoted: the name may be a keyword.
     pub(super) fn of(&self, sql: &str) -> String {
-        sql.replace("tickwheel.", &format!("\"{}\".", self.0))
+        sql.replace("tickwheel.", &format!("\"{}\".", self.name))
     }
 
     pub(super) fn on<'a>(&'a self, client: &'a Client) -> On<'a> {
@@ -86,13 +90,13 @@ mod tests {
             &"a".repeat(64),
         ] {
             assert!(
-                matches!(Schema::new(name), Err(Error::BadName(_))),
+                matches!(Schema::new(name, "n"), Err(Error::BadName(_))),
                 "{name:?}"
             );
         }
         let sql = "DELETE FROM tickwheel.timer USING tickwheel.pause";
         assert_eq!(
-            Schema::new("user").unwrap().of(sql),
+            Schema::new("user", "n").unwrap().of(sql),
             "DELETE FROM \"user\".timer USING \"user\".pause"
         );
     }

@@ -46,7 +46,6 @@ pub(super) const LOCKED: &str = "10ms";
 /// transaction, without limit.
 pub(super) async fn write(
     at: &impl Ask,
-    space: &str,
     timers: &[NewTimer],
     patience: Option<&str>,
     tell: bool,
@@ -54,8 +53,7 @@ pub(super) async fn write(
     let kept = timers.iter().filter(|timer| timer.keep);
     let kept: Vec<i64> = kept.map(|timer| timer.id).collect();
     let planned = |timer: &NewTimer| timer.when.planned.map(StoreTime::as_micros);
-    let params: [&dyn Param; 13] = [
-        &space,
+    let params: [&dyn Param; 12] = [
         &column(timers, |timer| timer.name.0.as_str()),
         &column(timers, |timer| timer.id),
         &column(timers, |timer| timer.when.at.as_micros()),
@@ -102,7 +100,6 @@ const LOCK_WAITS: u32 = 32;
 /// Schedules timers. If one of them makes all wait, each half is tried alone.
 pub(super) async fn schedule(
     at: &impl Ask,
-    space: &str,
     timers: &[NewTimer],
     tell: bool,
 ) -> Result<Changed<Scheduled>, Error> {
@@ -115,7 +112,7 @@ pub(super) async fn schedule(
             all.answers.extend(part.iter().map(|_| None));
             continue;
         }
-        match write(at, space, part, Some(LOCKED), tell).await {
+        match write(at, part, Some(LOCKED), tell).await {
             Ok(some) => {
                 all.now = some.now;
                 all.first = earlier(all.first, some.first);
@@ -147,13 +144,12 @@ pub(super) async fn schedule(
 /// transaction that has the row locked.
 pub(super) async fn cancel(
     at: &impl Ask,
-    space: &str,
     names: &[Name],
     waits: bool,
 ) -> Result<Changed<Cancelled>, Error> {
     let own = column(names, |name| name.0.as_str());
     let sql = "SELECT * FROM tickwheel.cancel_batch($1, $2, $3)";
-    let rows = at.ask(sql, &[&space, &own, &waits]).await?;
+    let rows = at.ask(sql, &[&own, &waits]).await?;
     changed(&rows, names.len(), |row| {
         let payload: Option<Vec<u8>> = field(row, 4)?;
         Ok(match (field(row, 3)?, payload) {
@@ -168,13 +164,11 @@ pub(super) async fn cancel(
 /// transaction that has the row locked.
 pub(super) async fn touch(
     at: &impl Ask,
-    space: &str,
     moves: &[(Name, Moment)],
     tell: bool,
     waits: bool,
 ) -> Result<Changed<Touched>, Error> {
-    let params: [&dyn Param; 7] = [
-        &space,
+    let params: [&dyn Param; 6] = [
         &column(moves, |it| it.0.0.as_str()),
         &column(moves, |it| it.1.at.as_micros()),
         &column(moves, |it| micros(it.1.after)),

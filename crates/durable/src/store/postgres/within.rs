@@ -32,7 +32,7 @@ impl Durable<Postgres> {
     ) -> Result<Scheduled, Error> {
         let timer = entry.timer()?;
         let on = self.on(transaction);
-        let changed = timers::write(&on, &self.store().space, &[timer], None, true).await?;
+        let changed = timers::write(&on, &[timer], None, true).await?;
         changed.only()
     }
 
@@ -50,7 +50,7 @@ impl Durable<Postgres> {
         check_name("key", key)?;
         let names = [Name::of_key(key)];
         let on = self.on(transaction);
-        let changed = timers::cancel(&on, &self.store().space, &names, true).await?;
+        let changed = timers::cancel(&on, &names, true).await?;
         changed.only()
     }
 
@@ -68,9 +68,7 @@ impl Durable<Postgres> {
         check_name("key", key)?;
         let moves = [(Name::of_key(key), when.into().into())];
         let on = self.on(transaction);
-        timers::touch(&on, &self.store().space, &moves, true, true)
-            .await?
-            .only()
+        timers::touch(&on, &moves, true, true).await?.only()
     }
 
     fn on<'a>(&'a self, transaction: &'a Transaction<'_>) -> On<'a> {
@@ -114,8 +112,7 @@ impl Due {
     async fn end_in(&self, transaction: &Transaction<'_>, ending: Ending) -> Result<(), Error> {
         let node = self.node::<Postgres>().ok_or(Error::Closed)?;
         let on = node.on(transaction);
-        let space = &node.store().space;
-        let ended = claims::acknowledge(&on, space, &[self.ack(ending)], true).await?;
+        let ended = claims::acknowledge(&on, &[self.ack(ending)], true).await?;
         match ended.only()? {
             true => Ok(()),
             false => Err(Error::Fenced),

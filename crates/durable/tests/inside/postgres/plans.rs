@@ -60,10 +60,11 @@ impl Explained {
 
 impl Ask for Explained {
     async fn ask(&self, sql: &str, params: &[&dyn Param]) -> Result<Vec<Row>, Error> {
-        let params: Vec<_> = params.iter().map(|param| param.typed()).collect();
+        let mut all: Vec<_> = vec![Param::typed(&"n")];
+        all.extend(params.iter().map(|param| param.typed()));
         self.client.batch_execute("BEGIN").await.unwrap();
         self.told();
-        self.client.query_typed(sql, &params).await.unwrap();
+        self.client.query_typed(sql, &all).await.unwrap();
         // With the next statement this one ends.
         self.client.batch_execute("SELECT").await.unwrap();
         lock(&self.plans).push(self.told().join("\n"));
@@ -130,21 +131,21 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
         .collect();
     let mut asked: Vec<Asked> = Vec::new();
     let lease = Duration::from_secs(5);
-    drop(timers::schedule(at, "n", &timers, true).await);
+    drop(timers::schedule(at, &timers, true).await);
     asked.push(("schedule", KEY));
-    drop(timers::cancel(at, "n", &names, false).await);
+    drop(timers::cancel(at, &names, false).await);
     asked.push(("cancel", KEY));
     let moves: Vec<_> = names
         .iter()
         .map(|name| (name.clone(), after(Duration::ZERO)))
         .collect();
-    drop(timers::touch(at, "n", &moves, true, false).await);
+    drop(timers::touch(at, &moves, true, false).await);
     asked.push(("touch", KEY));
-    drop(timers::cancel(at, "n", &names[..1], true).await);
+    drop(timers::cancel(at, &names[..1], true).await);
     asked.push(("cancel_in", KEY));
-    drop(timers::touch(at, "n", &moves[..1], true, true).await);
+    drop(timers::touch(at, &moves[..1], true, true).await);
     asked.push(("touch_in", KEY));
-    drop(lists::get(at, "n", &names[0]).await);
+    drop(lists::get(at, &names[0]).await);
     asked.push(("get", KEY));
     let want = Want {
         from: Place::before(now),
@@ -152,16 +153,16 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
         lease,
         ..everything(1_000)
     };
-    drop(claims::claim(at, "n", &want).await);
+    drop(claims::claim(at, &want).await);
     asked.push(("claim", &["timer_due"]));
-    drop(claims::take_over(at, "n", 0, 5, 100, lease).await);
+    drop(claims::take_over(at, 0, 5, 100, lease).await);
     asked.push(("take_over", &["timer_claim"]));
     let renewals = names.iter().map(|name| Renewal {
         name: name.clone(),
         token: 7,
         term: lease,
     });
-    drop(claims::renew(at, "n", &renewals.collect::<Vec<_>>()).await);
+    drop(claims::renew(at, &renewals.collect::<Vec<_>>()).await);
     asked.push(("renew", KEY));
     let acks = names.iter().map(|name| Ack {
         name: name.clone(),
@@ -169,9 +170,9 @@ async fn ask_by_names(at: &Explained) -> Vec<Asked> {
         ending: Ending::Done,
     });
     let acks: Vec<Ack> = acks.collect();
-    drop(claims::acknowledge(at, "n", &acks, false).await);
+    drop(claims::acknowledge(at, &acks, false).await);
     asked.push(("acknowledge", KEY));
-    drop(claims::acknowledge(at, "n", &acks[..1], true).await);
+    drop(claims::acknowledge(at, &acks[..1], true).await);
     asked.push(("ack_in", KEY));
     asked
 }
@@ -184,7 +185,7 @@ async fn ask_for_many(at: &Explained) -> Vec<Asked> {
         ..Moment::default()
     };
     let tag = || Some("a".to_owned());
-    drop(look::look(at, "n", &Mutex::new(Floor::default())).await);
+    drop(look::look(at, &Mutex::new(Floor::default())).await);
     asked.push(("look", &["timer_claim", "timer_due"]));
     let tagged: &[&str] = &["timer_pkey", "timer_tag"];
     for (what, bulk, indexes) in [
@@ -206,7 +207,7 @@ async fn ask_for_many(at: &Explained) -> Vec<Asked> {
         ("delete", Bulk::Delete(None), KEY),
         ("delete tag", Bulk::Delete(tag()), tagged),
     ] {
-        drop(bulk::step(at, "n", &bulk, None, 1_000).await);
+        drop(bulk::step(at, &bulk, None, 1_000).await);
         asked.push((what, indexes));
     }
     let all = Search::new(100);
@@ -215,12 +216,12 @@ async fn ask_for_many(at: &Explained) -> Vec<Asked> {
         ("list tag", all.clone().tag("a"), &["timer_tag"]),
         ("list prefix", all.clone().key_prefix("a"), &["timer_pkey"]),
     ] {
-        drop(lists::list(at, "n", search).await);
+        drop(lists::list(at, search).await);
         asked.push((what, indexes));
     }
-    drop(lists::dead(at, "n", all.clone()).await);
+    drop(lists::dead(at, all.clone()).await);
     asked.push(("dead", &["timer_died"]));
-    drop(lists::dead(at, "n", all.tag("a")).await);
+    drop(lists::dead(at, all.tag("a")).await);
     asked.push(("dead tag", &["timer_tag"]));
     asked
 }
