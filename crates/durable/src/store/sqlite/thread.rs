@@ -111,7 +111,7 @@ pub(super) async fn start(what: SqliteFile, clocks: Clocks) -> Result<Sqlite, Er
             greatest: Cell::new(FIRST_TOKEN),
         };
         let _ = opened.send(Ok(()));
-        work(file, guard, state, &queue);
+        work(guard, file, state, &queue);
     };
     let thread = thread::Builder::new().name("tickwheel-sqlite".to_owned());
     thread.spawn(run).map_err(Error::unavailable)?;
@@ -159,8 +159,9 @@ impl Sqlite {
     }
 }
 
-/// Does jobs until the store is dropped, or the file is gone from its path.
-fn work(file: Connection, guard: Guard, mut state: State, queue: &mpsc::Receiver<Job>) {
+/// Does jobs until the store is dropped, or the file is gone from its path. Parameters are dropped
+/// from the last to the first: the file is closed before another node may open it.
+fn work(guard: Guard, file: Connection, mut state: State, queue: &mpsc::Receiver<Job>) {
     let mut looked = Instant::now();
     // A job that does not share its transaction is kept for the next one.
     let mut kept = None;

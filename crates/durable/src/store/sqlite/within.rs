@@ -30,7 +30,6 @@ pub struct Transaction<'a> {
 /// Why a transaction did nothing.
 enum Failed<E> {
     Told(E),
-    Ended(Error),
     Panicked(Box<dyn Any + Send>),
 }
 
@@ -92,15 +91,16 @@ impl Durable<Sqlite> {
         self.check_open()?;
         let run = move |file: &Connection, state: &State| {
             let mut transaction = Transaction::begin(file, state);
-            let changed = catch_unwind(AssertUnwindSafe(|| change(&mut transaction)));
+            // The conversion of an error is the caller's code as well.
+            let changed = catch_unwind(AssertUnwindSafe(|| {
+                let answer = change(&mut transaction)?;
+                transaction.check()?;
+                Ok((answer, transaction.first))
+            }));
             // Also after a panic, as other jobs use the connection next.
-            let ended = transaction.end();
+            transaction.end();
             match changed {
-                Ok(Ok(answer)) => match ended {
-                    Ok(first) => Ok((answer, first)),
-                    Err(error) => Err(Failed::Ended(error)),
-                },
-                Ok(Err(error)) => Err(Failed::Told(error)),
+                Ok(changed) => changed.map_err(Failed::Told),
                 Err(panic) => Err(Failed::Panicked(panic)),
             }
         };
@@ -114,8 +114,6 @@ impl Durable<Sqlite> {
                 Ok(answer)
             }
             Err(Failed::Told(error)) => Err(error),
-            // Converted here: the conversion is the caller's code, and may panic.
-            Err(Failed::Ended(error)) => Err(error.into()),
             // Panics in the caller's task. The thread goes on.
             Err(Failed::Panicked(panic)) => resume_unwind(panic),
         }
@@ -170,11 +168,9 @@ impl<'a> Transaction<'a> {
     }
 
     /// Lets the transaction be committed.
-    fn end(self) -> Result<Option<Place>, Error> {
+    fn end(self) {
         self.file.commit_hook(None::<fn() -> bool>);
         self.file.rollback_hook(None::<fn()>);
-        self.check()?;
-        Ok(self.first)
     }
 
     fn check(&self) -> Result<(), Error> {
