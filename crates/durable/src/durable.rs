@@ -2,6 +2,7 @@
 
 mod bulk;
 
+use crate::contained::event;
 use crate::entry::{
     Cancelled, DeadTimer, Due, Entry, Error, Listed, Outcome, Scheduled, Search, Touched,
     check_name,
@@ -180,7 +181,10 @@ impl<S: Store> Inner<S> {
     fn new(node: Arc<Node<S>>) -> Self {
         let mut tasks = JoinSet::new();
         if_undriven(&node.timer, &mut tasks, UNDRIVEN, || {
-            tracing::warn!("no timer fires: nobody calls `advance_clock` of the timer, or `start`");
+            event!(
+                warn,
+                "no timer fires: nobody calls `advance_clock` of the timer, or `start`"
+            );
         });
         Inner {
             schedules: Batcher::spawn(&mut tasks, &node),
@@ -349,7 +353,8 @@ impl<S: Store> Durable<S> {
     /// acknowledgements a lease at most. What is not acknowledged by then runs again elsewhere.
     /// Drain before you shut the timer down: after that no acknowledgement is waited for.
     /// Other nodes run the other timers. Do not wait for a drain in a handler, for which the drain
-    /// waits.
+    /// waits. A drain whose future you drop claims nothing either: drain again, as calls may
+    /// schedule timers until a drain returns.
     ///
     /// Once the handlers have ended, calls that change timers fail with [`Error::Closed`]. Lists
     /// and lookups still work, and so do calls in your own transactions on PostgreSQL.

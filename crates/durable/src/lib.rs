@@ -43,6 +43,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contained;
 mod debug;
 mod durable;
 mod entry;

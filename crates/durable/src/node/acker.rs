@@ -1,6 +1,7 @@
 //! Acknowledges claims whose handlers have ended. An acknowledgement that the store refuses is
 //! tried alone, and holds up no other.
 
+use crate::contained::event;
 use crate::entry::Error;
 use crate::node::batcher::{BATCH, Request, take_batch};
 use crate::node::{FIRST_PAUSE, LAST_PAUSE, LOCKED, Node, Share};
@@ -168,7 +169,8 @@ impl<S: Store> Acker<S> {
                 self.held_ends(&one);
                 return;
             } else {
-                tracing::error!(
+                event!(
+                    error,
                     name = one.ack.name.0,
                     "an outcome is given up: it runs again"
                 );
@@ -190,11 +192,8 @@ impl<S: Store> Acker<S> {
 
     async fn call(&self, part: &mut [Ended]) -> Result<Changed<bool>, Error> {
         let asked = self.node.timer.now();
-        let call = || {
-            let acks = part.iter().map(|ended| ended.ack.clone()).collect();
-            self.node.store.acknowledge(acks)
-        };
-        let answer = self.node.twice(call).await;
+        let acks = part.iter().map(|ended| ended.ack.clone()).collect();
+        let answer = self.node.store.acknowledge(acks).await;
         self.node.judge(asked, &answer, &self.share);
         let Err(error) = answer else { return answer };
         self.node.failed(&error, "a batch was not acknowledged");
@@ -230,7 +229,11 @@ impl<S: Store> Acker<S> {
                     _ => {
                         drop(counted); // Not kept while a user's subscriber writes.
                         let name = &one.ack.name.0;
-                        tracing::warn!(name, "an outcome is ignored: the timer has ended before");
+                        event!(
+                            warn,
+                            name,
+                            "an outcome is ignored: the timer has ended before"
+                        );
                     }
                 }
                 continue;
@@ -242,7 +245,7 @@ impl<S: Store> Acker<S> {
                 Ending::Dead(reason) => {
                     counted.dead += 1;
                     drop(counted);
-                    tracing::warn!(name = one.ack.name.0, reason, "a timer is given up");
+                    event!(warn, name = one.ack.name.0, reason, "a timer is given up");
                 }
             }
         }

@@ -181,7 +181,7 @@ async fn renew<S: Store>(node: &Node<S>, batch: Vec<Renewal>, share: &Share) -> 
     let mut parts = vec![batch];
     while let Some(mut part) = parts.pop() {
         let asked = node.timer.now();
-        let answer = node.twice(|| node.store.renew(part.clone())).await;
+        let answer = node.store.renew(part.clone()).await;
         let in_time = node.judge(asked, &answer, share);
         node.note_answer(in_time);
         match answer {

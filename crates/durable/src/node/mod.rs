@@ -14,11 +14,12 @@ pub(crate) mod undriven;
 #[path = "../../tests/inside/node/mod.rs"]
 pub(crate) mod tests;
 
+use crate::contained::event;
 use crate::entry::Error;
 use crate::node::acker::Ended;
 use crate::node::agenda::Agenda;
 use crate::node::keeper::Held;
-use crate::store::{Answer, Place, Store};
+use crate::store::Place;
 use crate::sync::{Mutex, MutexGuard, lock, random};
 use crate::when::StoreTime;
 use stats::Stats;
@@ -92,8 +93,8 @@ pub(crate) struct Node<S> {
     /// The queue of acknowledgements: at most one for each place.
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
     /// Since when all claims, takeovers and renewals were answered in time, and all looks were
-    /// answered.
-    pub(crate) settled: Mutex<Instant>,
+    /// answered; `None` after one that was not.
+    pub(crate) settled: Mutex<Option<Instant>>,
     /// Notified if claims have run out.
     pub(crate) lapsed: Notify,
     pub(crate) drain: watch::Sender<Drain>,
@@ -129,7 +130,7 @@ impl<S> Node<S> {
             room: Arc::new(Semaphore::new(options.max_in_flight as usize)),
             held: Held::new(timer.clone()),
             ended,
-            settled: Mutex::new(now),
+            settled: Mutex::new(Some(now)),
             lapsed: Notify::new(),
             drain: watch::Sender::new(Drain::No),
             drained: AtomicBool::new(false),
@@ -147,7 +148,7 @@ impl<S> Node<S> {
     /// Counts a call to the store that failed.
     pub(crate) fn failed(&self, error: &Error, what: &str) {
         self.count().errors += 1;
-        tracing::warn!(%error, "{what}");
+        event!(warn, %error, "{what}");
     }
 
     /// Notes for the next call's share whether the store has answered in time, and returns it. A
@@ -165,29 +166,14 @@ impl<S> Node<S> {
         in_time
     }
 
-    /// Makes a call of acknowledgements or renewals. A user's trigger may fail with an error that
-    /// usually means that the database is not ready. If the store answers an empty renewal on the
-    /// same connection, the call is made again: an outage may have ended in between. If it fails
-    /// again, the error counts as a refusal.
-    pub(crate) async fn twice<A, F: Answer<A>>(&self, call: impl Fn() -> F) -> Result<A, Error>
-    where
-        S: Store,
-    {
-        match call().await {
-            Err(Error::Unavailable(_)) if self.store.renew(Vec::new()).await.is_ok() => {}
-            answer => return answer,
-        }
-        call().await.map_err(|error| match error {
-            Error::Unavailable(cause) => Error::Refused(cause),
-            error => error,
-        })
-    }
-
     /// Notes whether a claim, a takeover, a renewal or a look was answered in time: see [`taker`].
     pub(crate) fn note_answer(&self, in_time: bool) {
-        if !in_time {
-            *lock(&self.settled) = self.timer.now();
-        }
+        let mut settled = lock(&self.settled);
+        // Not from a failure on: calls may hang after it, as behind a pooler.
+        *settled = match in_time {
+            true => settled.or_else(|| Some(self.timer.now())),
+            false => None,
+        };
     }
 
     /// Returns whether the node claims nothing any more.

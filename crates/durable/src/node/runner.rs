@@ -1,5 +1,6 @@
 //! Runs the handlers of claimed timers, one at a time for each name.
 
+use crate::contained::{contained, event};
 use crate::entry::{Due, Outcome};
 use crate::node::acker::Ended;
 use crate::node::keeper::Lease;
@@ -10,7 +11,6 @@ use crate::when::{Moment, When};
 use std::any::Any;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -76,7 +76,8 @@ impl<S: Store> Runner<S> {
         let took = node.timer.now().saturating_duration_since(asked);
         let is_late = took > node.options.patience();
         if is_late {
-            tracing::warn!(
+            event!(
+                warn,
                 ?took,
                 "claims are given back: the answer took over half a lease"
             );
@@ -156,12 +157,12 @@ impl<S: Store> Runner<S> {
             Ok(None) => return Ending::GiveBack,
             Err(panic) => {
                 node.count().panicked += 1;
-                tracing::error!(panic, name, "a handler panicked");
+                event!(error, panic, name, "a handler panicked");
                 Outcome::Failed(panic)
             }
         };
         if let Outcome::Failed(reason) | Outcome::RetryAt(_, reason) = &outcome {
-            tracing::debug!(name, attempts, reason, "an attempt failed");
+            event!(debug, name, attempts, reason, "an attempt failed");
         }
         self.ending(outcome, attempts)
     }
@@ -240,24 +241,4 @@ impl<S: Store> Runner<S> {
             Outcome::Dead(reason) => Ending::Dead(reason),
         }
     }
-}
-
-/// Calls a user's code, and returns the message of a panic as an error.
-fn contained<A>(call: impl FnOnce() -> A) -> Result<A, String> {
-    catch_unwind(AssertUnwindSafe(call)).map_err(panic_message)
-}
-
-/// Returns the message of a panic.
-fn panic_message(panic: Box<dyn Any + Send>) -> String {
-    let text = if let Some(text) = panic.downcast_ref::<&str>() {
-        *text
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text.as_str()
-    } else {
-        "with no text"
-    };
-    let message = format!("it panicked: {text}");
-    // The panic's payload may panic as it is dropped.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-    message
 }

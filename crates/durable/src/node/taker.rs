@@ -30,7 +30,8 @@ pub(crate) async fn run<S: Store>(node: Arc<Node<S>>, runner: Arc<Runner<S>>) {
             while runs.try_join_next().is_some() {}
             let now = node.timer.now();
             // In an outage no node could renew its claims: living nodes must do so first.
-            let settles = *lock(&node.settled) + node.options.lease;
+            let settled = *lock(&node.settled);
+            let settles = settled.unwrap_or(now) + node.options.lease;
             if now < settles {
                 if node.pause(settles.saturating_duration_since(now)).await {
                     continue;

@@ -2,6 +2,7 @@
 
 mod alone;
 mod steer;
+mod subscriber;
 mod together;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -15,6 +15,7 @@ mod schemas;
 mod server_ends;
 mod tls;
 mod together;
+mod triggers;
 mod within;
 #[path = "../common/server.rs"]
 mod server;

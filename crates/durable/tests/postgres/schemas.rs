@@ -282,5 +282,45 @@ async fn a_node_without_a_right_that_it_needs_does_not_start() {
     config.user("keeps");
     let error = refusal(builder(config, &name())).await;
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-    assert!(error.to_string().contains("DELETE on timer"), "{error}");
+    assert!(
+        error.to_string().contains("DELETE on tickwheel.timer"),
+        "{error}"
+    );
+}
+
+/// In the parts of a partitioned table different rows have the same place: a node fired the timers
+/// of another namespace an hour early.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_does_not_start_on_tables_that_are_not_plain_ones() {
+    drop(start(builder(SERVER.config(), &name()).schema("odd")).await);
+    let client = client().await;
+    let make = "CREATE ROLE rows LOGIN;
+        GRANT USAGE ON SCHEMA odd TO rows;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON odd.timer, odd.pause TO rows";
+    client.batch_execute(make).await.unwrap();
+    let mut config = SERVER.config();
+    config.user("rows");
+    for (odd, plain) in [
+        (
+            "ALTER TABLE odd.pause SET UNLOGGED",
+            "ALTER TABLE odd.pause SET LOGGED",
+        ),
+        (
+            "CREATE TABLE odd.child () INHERITS (odd.timer)",
+            "DROP TABLE odd.child",
+        ),
+        (
+            "ALTER TABLE odd.timer ENABLE ROW LEVEL SECURITY",
+            "ALTER TABLE odd.timer DISABLE ROW LEVEL SECURITY",
+        ),
+    ] {
+        client.batch_execute(odd).await.unwrap();
+        let error = refusal(builder(config.clone(), &name()).schema("odd")).await;
+        assert!(
+            error.to_string().contains("is not a plain table"),
+            "{odd}: {error}"
+        );
+        client.batch_execute(plain).await.unwrap();
+        drop(start(builder(config.clone(), &name()).schema("odd")).await);
+    }
 }

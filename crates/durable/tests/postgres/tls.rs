@@ -49,7 +49,7 @@ async fn all_connections_of_a_node_are_encrypted() {
     until(async || {
         let row = client.query_one(sql, &[]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), row.get::<_, i64>(1));
-        row.get::<_, i64>(0) == 7 // With those that listen and list.
+        row.get::<_, i64>(0) == 8 // With those that listen and list.
     })
     .await;
     node.drain().await;

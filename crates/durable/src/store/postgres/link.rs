@@ -341,7 +341,7 @@ impl Connector {
                     return Err(Error::uncertain(elapsed));
                 }
             };
-            if error.code().is_some_and(is_of_no_use) {
+            if is_fatal(&error) || error.code().is_some_and(is_of_no_use) {
                 *known = None;
             }
             // After other errors only the caller knows whether a repetition is safe.
@@ -378,6 +378,12 @@ impl Link {
 /// Returns whether a statement did nothing because it has waited too long for a lock.
 pub(super) fn is_locked(error: &Error) -> bool {
     code(error) == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Returns whether a trigger may have failed so, although the code is about the connection, the
+/// server or the tables. A full disk is none of a single timer.
+pub(super) fn may_be_of_a_trigger(error: &Error) -> bool {
+    code(error).is_some_and(|code| !code.code().starts_with(RESOURCES))
 }
 
 /// Returns whether a statement did nothing because it took longer than [`STATEMENT`].
@@ -419,18 +425,17 @@ fn is_of_no_use(code: &SqlState) -> bool {
     codes.contains(code) || code.code().starts_with(CONNECTION)
 }
 
-/// The class of the connection's errors.
+/// The class of the connection's errors, and that of a full disk and too little memory.
 const CONNECTION: &str = "08";
+const RESOURCES: &str = "53";
 
-/// Translates an error. With a code, the server says that nothing was done. Without a code, the
-/// connection was lost and the statement may have been done.
+/// Translates an error. With a code, the server says that nothing was done. Without a code, and
+/// after an error that ends the session, the statement may have been done.
 pub(super) fn explain(error: tokio_postgres::Error) -> Error {
     match error.code() {
         None => Error::uncertain(error),
-        // A pooler has lost the server. An error that ends the statement alone is a trigger's.
-        Some(code) if code.code().starts_with(CONNECTION) && is_fatal(&error) => {
-            Error::uncertain(error)
-        }
+        // A pooler may have lost the server.
+        Some(_) if is_fatal(&error) => Error::uncertain(error),
         Some(code) if is_passing(code) => Error::unavailable(error),
         Some(_) => Error::refused(error),
     }
@@ -448,8 +453,8 @@ fn is_fatal(error: &tokio_postgres::Error) -> bool {
 /// until the timer at fault is found.
 fn is_passing(code: &SqlState) -> bool {
     let classes = [
-        CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "F0",
-        "XX",
+        CONNECTION, "0A", "25", "26", "28", "3D", "3F", "40", "42", RESOURCES, "55", "57", "58",
+        "F0", "XX",
     ];
     classes.iter().any(|class| code.code().starts_with(class))
 }

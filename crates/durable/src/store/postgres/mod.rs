@@ -13,17 +13,19 @@ mod tests;
 mod timers;
 mod within;
 
+use crate::contained::event;
 use crate::durable::{Durable, DurableBuilder, OpenStore};
 use crate::entry::{
     Cancelled, DeadTimer, Error, Listed, Paused, Scheduled, Search, Touched, check_name,
 };
 use crate::store::postgres::link::{
-    Ask, Connection, Connector, Dial, Link, dial, field, one, within,
+    Ask, Connection, Connector, Dial, Link, dial, field, may_be_of_a_trigger, one, within,
 };
 use crate::store::postgres::look::Floor;
 use crate::store::postgres::schema::{DEFAULT, On, Schema};
 use crate::store::{
-    Ack, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step, Want,
+    Ack, Answer, Bulk, Changed, Claims, Look, Name, NewTimer, Operations, Place, Renewal, Step,
+    Want,
 };
 use crate::sync;
 use crate::when::{Moment, StoreTime};
@@ -37,15 +39,17 @@ use tokio_postgres::{Config, NoTls, Socket};
 
 /// A namespace of timers in a PostgreSQL database in UTF-8, version 13 or later.
 ///
-/// A node has up to seven connections: one each to claim, to acknowledge, for looks and for
-/// notices, two for users' writes, and one from the first list or change of many timers on. A node
-/// behind PgBouncer in transaction mode works, unless sessions there have another isolation or
+/// A node has up to eight connections: one each to claim, to acknowledge, to renew, for looks and
+/// for notices, two for users' writes, and one from the first list or change of many timers on. A
+/// node behind PgBouncer in transaction mode works, unless sessions there have another isolation or
 /// `synchronous_commit`: see [operations](crate::guide::operations). It hears no notices there, and
 /// finds within a second what transactions, SQL and other nodes have scheduled.
 pub struct Postgres {
     connector: Arc<Connector>,
     claim: Link,
     acknowledge: Link,
+    /// A trigger that takes long with one outcome costs no other timer its claim.
+    renew: Link,
     look: Link,
     write: [Link; 2],
     /// For lists and changes of many timers, which may take long: no other call waits behind them.
@@ -127,6 +131,7 @@ impl OpenStore for PostgresServer {
         let store = Postgres {
             claim: link(),
             acknowledge: link(),
+            renew: link(),
             look: link(),
             write: [link(), link()],
             list: link(),
@@ -136,7 +141,14 @@ impl OpenStore for PostgresServer {
             connector,
         };
         let [one, other] = &store.write;
-        for link in [&store.claim, &store.acknowledge, &store.look, one, other] {
+        let Postgres {
+            claim,
+            acknowledge,
+            renew,
+            look,
+            ..
+        } = &store;
+        for link in [claim, acknowledge, renew, look, one, other] {
             link.connect().await?;
         }
         Ok(store)
@@ -178,6 +190,25 @@ impl Postgres {
     }
 }
 
+/// Makes a call that changes timers. A user's trigger may fail with an error that usually means
+/// that the database is not ready. If the server answers an empty renewal on the same connection,
+/// the call is made again: an outage may have ended in between. If the call fails again, that is a
+/// refusal.
+async fn twice<A, F: Answer<A>>(link: &Link, call: impl Fn() -> F) -> Result<A, Error> {
+    match call().await {
+        Err(error) if may_be_of_a_trigger(&error) => {
+            if claims::renew(link, &[]).await.is_err() {
+                return Err(error);
+            }
+        }
+        answer => return answer,
+    }
+    call().await.map_err(|error| match error {
+        Error::Unavailable(cause) => Error::Refused(cause),
+        error => error,
+    })
+}
+
 /// The channel of notices about timers that are due soon, of all namespaces and schemas.
 const CHANNEL: &str = "tickwheel";
 
@@ -198,11 +229,13 @@ impl Operations for Postgres {
         timers: Vec<NewTimer>,
         tell: bool,
     ) -> Result<Changed<Scheduled>, Error> {
-        timers::schedule(self.write(), &timers, tell).await
+        let link = self.write();
+        twice(link, || timers::schedule(link, &timers, tell)).await
     }
 
     async fn cancel(&self, names: Vec<Name>) -> Result<Changed<Cancelled>, Error> {
-        timers::cancel(self.write(), &names, false).await
+        let link = self.write();
+        twice(link, || timers::cancel(link, &names, false)).await
     }
 
     async fn touch(
@@ -210,7 +243,8 @@ impl Operations for Postgres {
         moves: Vec<(Name, Moment)>,
         tell: bool,
     ) -> Result<Changed<Touched>, Error> {
-        timers::touch(self.write(), &moves, tell, false).await
+        let link = self.write();
+        twice(link, || timers::touch(link, &moves, tell, false)).await
     }
 
     async fn claim(&self, want: Want) -> Result<Claims, Error> {
@@ -233,18 +267,20 @@ impl Operations for Postgres {
     }
 
     async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
-        claims::renew(&self.acknowledge, &renewals).await
+        let link = &self.renew;
+        twice(link, || claims::renew(link, &renewals)).await
     }
 
     async fn acknowledge(&self, acks: Vec<Ack>) -> Result<Changed<bool>, Error> {
-        claims::acknowledge(&self.acknowledge, &acks, false).await
+        let link = &self.acknowledge;
+        twice(link, || claims::acknowledge(link, &acks, false)).await
     }
 
     async fn told(&self) -> Option<Place> {
         let mut listener = self.listener.lock().await;
         if listener.is_none() {
             let listening = self.listen().await;
-            let told = |error: &Error| tracing::debug!(%error, "no notices are heard");
+            let told = |error: &Error| event!(debug, %error, "no notices are heard");
             *listener = listening.inspect_err(told).ok();
         }
         let schema = &self.connector.schema;
@@ -308,21 +344,26 @@ async fn prepare(connector: &Connector, makes_tables: bool) -> Result<(), Error>
         let known = VERSION;
         return Err(Error::UnknownSchema { found, known });
     }
-    within(check_rights(on)).await
+    within(check_tables(on)).await
 }
 
-/// Fails if the role lacks a right on the tables. Without that of deletion, for example, each
-/// handler would run again and again.
-async fn check_rights(on: On<'_>) -> Result<(), Error> {
-    let sql = "SELECT string_agg(r || ' on ' || t, ', ')
-        FROM unnest('{timer,pause}'::text[]) t,
-            unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r
-        WHERE NOT has_table_privilege('tickwheel.' || t, r)";
+/// Fails if the role lacks a right on the tables: without that of deletion, for example, each
+/// handler would run again and again. Fails also if a table has parts, whose rows share places, or
+/// hides rows, or would be empty after a crash.
+async fn check_tables(on: On<'_>) -> Result<(), Error> {
+    let sql = "WITH t AS (
+            SELECT c.*, c.oid::regclass AS name FROM pg_class c
+            WHERE c.oid IN ('tickwheel.timer'::regclass, 'tickwheel.pause'::regclass))
+        SELECT string_agg(why, ', ') FROM (
+            SELECT 'the role lacks ' || r || ' on ' || name AS why
+            FROM t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r
+            WHERE NOT has_table_privilege(oid, r)
+            UNION ALL SELECT name || ' is not a plain table' FROM t
+            WHERE relkind <> 'r' OR relpersistence <> 'p' OR row_security_active(oid)
+                OR EXISTS (SELECT FROM pg_inherits WHERE inhparent = oid)) w";
     let rows = on.ask(sql, &[]).await?;
     let missing: Option<&str> = field(one(&rows)?, 0)?;
-    missing.map_or(Ok(()), |missing| {
-        Err(Error::unavailable(format!("the role lacks {missing}")))
-    })
+    missing.map_or(Ok(()), |missing| Err(Error::unavailable(missing)))
 }
 
 /// Returns the version of the tables: 0 if there are none. Fails if the database is not in UTF-8:

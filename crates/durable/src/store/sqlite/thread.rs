@@ -1,12 +1,12 @@
 //! The thread that owns the file, and commits for many calls at once.
 
+use crate::contained::{contained, event};
 use crate::entry::Error;
 use crate::store::sqlite::file::{self, Guard};
 use crate::store::sqlite::{Sqlite, SqliteFile};
 use crate::when::StoreTime;
 use rusqlite::{Connection, ErrorCode};
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -73,7 +73,7 @@ impl State {
             let moved = "UPDATE tickwheel_timer SET until = max(until + ?1, 0) WHERE claim > 0";
             if let Err(error) = file.execute(moved, [leapt]) {
                 // Time goes on as before. The next look tries again.
-                tracing::warn!(%error, "the store's clock has leapt, and claims were not moved");
+                event!(warn, %error, "the store's clock has leapt, and claims were not moved");
                 return;
             }
         }
@@ -136,9 +136,7 @@ impl Sqlite {
             let is_done = result.is_ok();
             // If the caller was dropped, this drops the answer. Its `Drop` may be the user's code,
             // and panic.
-            drop(catch_unwind(AssertUnwindSafe(|| {
-                answer.send(result).is_ok()
-            })));
+            drop(contained(|| answer.send(result).is_ok()));
             is_done
         });
         let job = Job {
@@ -169,7 +167,7 @@ fn work(guard: Guard, file: Connection, mut state: State, queue: &mpsc::Receiver
         if looked.elapsed() >= EVERY {
             looked = Instant::now();
             if let Err(error) = guard.check() {
-                tracing::error!(%error, "the store is closed");
+                event!(error, %error, "the store is closed");
                 drop(file);
                 drop(guard);
                 for job in kept.into_iter().chain(queue.iter()) {

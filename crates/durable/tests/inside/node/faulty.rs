@@ -167,7 +167,7 @@ impl Operations for Faulty {
     async fn renew(&self, renewals: Vec<Renewal>) -> Result<Changed<bool>, Error> {
         let spoilt = lock(&self.spoilt).clone();
         if renewals.iter().any(|it| Some(&it.name) == spoilt.as_ref()) {
-            return Err(Error::unavailable("a trigger's table is gone"));
+            return Err(refused());
         }
         let call = |some| self.memory.renew(some);
         self.call("renew", self.unlocked(renewals, |it| &it.name, call))

@@ -91,21 +91,15 @@ fn now(key: &str, payload: &str) -> Entry {
     Entry::keyed(key, Duration::ZERO, payload)
 }
 
-/// Refuses the deaths of more timers than there are places, and at last their return as well. A
-/// trigger may fail by any error, also by one that a store has which is away.
+/// Refuses the deaths of more timers than there are places, and at last their return as well.
 #[tokio::test]
 async fn outcomes_that_are_refused_hold_nobody_up() {
-    let away = || Error::unavailable("a trigger's table is gone");
-    let errors: [fn() -> Error; 2] = [refused, away];
-    for (put_back_too, error) in [false, true]
-        .into_iter()
-        .flat_map(|it| errors.map(|by| (it, by)))
-    {
+    for put_back_too in [false, true] {
         let rig = Rig::new();
         let store = rig.store();
         *lock(&store.refuses) = Some(Box::new(move |ack| match ack.ending {
-            Ending::Dead(_) => Some(error()),
-            Ending::PutBack(_) => put_back_too.then(error),
+            Ending::Dead(_) => Some(refused()),
+            Ending::PutBack(_) => put_back_too.then(refused),
             _ => None,
         }));
         let node = rig.node(&store, |it| it.max_in_flight(10)).await;
