@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Lost,
     /// It is done, and its answer takes so long.
     Late(Duration),
+    /// It is done after so long, as by a pooler that keeps it.
+    Kept(Duration),
 }
 
 /// Draws the fault of a call, if any.
@@ -88,6 +90,10 @@ impl Faulty {
             Some(Fault::LostAnswer) => {
                 call.await?;
                 Err(Error::uncertain("the answer is lost"))
+            }
+            Some(Fault::Kept(by)) => {
+                let _ = self.timer.sleep(by).await;
+                call.await
             }
             Some(Fault::Late(by)) => {
                 let answer = call.await;

@@ -326,6 +326,36 @@ async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
     assert!(nodes.iter().all(|node| node.stats().claims_lost == 0));
 }
 
+/// Behind a pooler calls fail once, and then hang until the end of the outage. Seen to fail: that
+/// time counted as one without failures.
+#[tokio::test]
+async fn nobody_takes_over_just_after_calls_have_hung() {
+    let rig = Rig::new();
+    let stores = [rig.store(), rig.store()];
+    let nodes = [
+        rig.node(&stores[0], |it| it).await,
+        rig.node(&stores[1], |it| it).await,
+    ];
+    nodes[0].schedule(now("a", "slow")).await.expect("no fault");
+    rig.pass(seconds(6)).await;
+    // The other node is answered first.
+    for (store, kept) in stores.iter().zip([14, 12]) {
+        let mut has_failed = false;
+        *lock(&store.draw) = Some(Box::new(move |_| {
+            let fails = !std::mem::replace(&mut has_failed, true);
+            Some(match fails {
+                true => Fault::Unreachable,
+                false => Fault::Kept(seconds(kept)),
+            })
+        }));
+    }
+    rig.pass(seconds(12)).await;
+    stores.iter().for_each(|store| *lock(&store.draw) = None);
+    rig.pass(seconds(30)).await;
+    assert_eq!(rig.fired(), ["a#1"]);
+    assert!(nodes.iter().all(|node| node.stats().claims_lost == 0));
+}
+
 #[tokio::test]
 async fn locked_rows_are_tried_again_for_five_seconds_and_hold_no_batch_up() {
     let rig = Rig::new();
