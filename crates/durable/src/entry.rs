@@ -427,8 +427,8 @@ pub struct DeadTimer {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store cannot be reached, or cannot do this at present: its disk is full, for example, a
-    /// right is missing, or a transaction has the timer locked. Nothing was done: try again later.
+    /// The store cannot be reached, or cannot do this at present: its disk is full, for example, or
+    /// a transaction has the timer locked. Nothing was done: try again later.
     Unavailable(Arc<dyn StdError + Send + Sync>),
     /// The store rejects the call, for example because a check of yours on the table does. Nothing
     /// was done, and a repetition does not help.

@@ -203,7 +203,11 @@ async fn twice<A, F: Answer<A>>(link: &Link, call: impl Fn() -> F) -> Result<A, 
         }
         answer => return answer,
     }
-    call().await.map_err(|error| match error {
+    let error = match call().await {
+        Err(error) if may_be_of_a_trigger(&error) => error,
+        answer => return answer,
+    };
+    Err(match error {
         Error::Unavailable(cause) => Error::Refused(cause),
         error => error,
     })
