@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-use tickwheel::{Clock, Timer, TimerBuilder};
+use tickwheel::{Clock, Timer, TimerBuilder, When};
 
 /// The hand of a clock.
 pub(super) struct Hand {
@@ -180,4 +180,25 @@ fn a_reaper_goes_on_after_a_panic_of_its_clock() {
     hand.panics.store(false, SeqCst);
     hand.leap(HOUR);
     assert!(!get(&early));
+}
+
+/// As a clock may that reads a broken source.
+#[test]
+fn a_clock_at_the_end_of_time_ends_no_sleep_that_never_ends() {
+    let start = Instant::now();
+    let is_far = Arc::new(AtomicBool::new(false));
+    let reads = Arc::clone(&is_far);
+    let clock = Clock::reading(move || match reads.load(SeqCst) {
+        true => start + Duration::from_secs(u64::MAX / 1_000_000_000 * 2),
+        false => start,
+    });
+    let timer = Timer::builder().clock(clock).build().unwrap();
+    let mut never = pin!(timer.sleep(When::Never));
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(never.as_mut().poll(context).is_pending());
+    is_far.store(true, SeqCst);
+    timer.advance_clock(Duration::ZERO);
+    assert!(never.as_mut().poll(context).is_pending());
+    let mut later = pin!(timer.sleep(When::Never));
+    assert!(later.as_mut().poll(context).is_pending());
 }
