@@ -197,8 +197,8 @@ impl<S: Store, R: Call> Worker<S, R> {
         }
     }
 
-    /// Answers each request of a batch. If the store refuses the batch, tries each half alone, down
-    /// to single requests.
+    /// Answers each request of a batch. If the store soon refuses the batch, tries each half alone,
+    /// down to single requests.
     async fn answer(&self, batch: Vec<Waiting<R>>, locked: &mut JoinSet<()>) {
         let mut parts = vec![batch];
         while let Some(mut part) = parts.pop() {
@@ -208,10 +208,16 @@ impl<S: Store, R: Call> Worker<S, R> {
             self.node.judge(asked, &answer, &self.share);
             let answers = match answer {
                 Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
-                Err(Error::Refused(_)) if part.len() > 1 => {
-                    let rest = part.split_off(part.len() / 2);
-                    parts.extend([rest, part]);
-                    continue;
+                Err(Error::Refused(cause)) if part.len() > 1 => {
+                    let took = self.node.timer.now().saturating_duration_since(asked);
+                    if took < TURN {
+                        let rest = part.split_off(part.len() / 2);
+                        parts.extend([rest, part]);
+                        continue;
+                    }
+                    // Each half would take as long: nobody looks for the request at fault.
+                    let error = Error::Unavailable(cause);
+                    part.iter().map(|_| Err(error.clone())).collect()
                 }
                 Err(error) => part.iter().map(|_| Err(error.clone())).collect(),
             };

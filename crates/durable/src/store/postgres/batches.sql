@@ -524,10 +524,12 @@ BEGIN
         WHERE t.ctid = ANY (part)
         RETURNING t.name, t.claim, t.id, t.due, coalesce(t.planned, t.due), t.attempts, t.crashes,
             t.tag, t.payload, NULL::bigint, NULL::bigint;
-    -- Rows that are still in their places were left out: their payloads were too long.
+    -- Rows that are still in their places were left out, because their payloads were too long. Or a
+    -- user's trigger keeps them there.
     RETURN QUERY SELECT NULL, now, ended, next.due, next.id, 0, 0,
         (cardinality(tids) = share OR EXISTS (
-            SELECT FROM tickwheel.timer t WHERE t.ctid = ANY (tids)))::int::text,
+            SELECT FROM tickwheel.timer t
+            WHERE t.ctid = ANY (tids) AND t.ctid <> ALL (part)))::int::text,
         NULL::bytea, NULL::bigint, NULL::bigint;
 END $$;
 

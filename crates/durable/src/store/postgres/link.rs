@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::AbortHandle;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Client, Config, Row, Socket};
@@ -442,9 +442,14 @@ pub(super) fn explain(error: tokio_postgres::Error) -> Error {
 }
 
 fn is_fatal(error: &tokio_postgres::Error) -> bool {
-    let error = error.as_db_error();
-    // Servers translate this, but poolers do not.
-    error.is_some_and(|error| error.severity() == "FATAL")
+    let Some(error) = error.as_db_error() else {
+        return false;
+    };
+    match error.parsed_severity() {
+        Some(severity) => severity == Severity::Fatal,
+        // Poolers do not send it. Servers translate the other one.
+        None => error.severity() == "FATAL",
+    }
 }
 
 /// Returns whether an error is about the connection, the server or the tables, and not about the

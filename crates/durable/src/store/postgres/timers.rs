@@ -1,7 +1,9 @@
 //! The statements that schedule, cancel and move timers by their names.
 
 use crate::entry::{Cancelled, Error, Scheduled, Touched};
-use crate::store::postgres::link::{Ask, Param, column, field, is_locked, place, time};
+use crate::store::postgres::link::{
+    Ask, Param, column, field, is_locked, may_be_of_a_trigger, place, time,
+};
 use crate::store::{Changed, Name, NewTimer, earlier};
 use crate::when::{Moment, StoreTime, micros};
 use std::collections::HashMap;
@@ -132,7 +134,9 @@ pub(super) async fn schedule(
             Err(error) if all.answers.iter().all(Option::is_none) => return Err(error),
             // An earlier part is written. Answered as if the rows were locked: each is tried alone
             // then, and the caller of the timer at fault gets the error.
-            Err(Error::Refused(_)) => all.answers.extend(part.iter().map(|_| None)),
+            Err(error) if matches!(error, Error::Refused(_)) || may_be_of_a_trigger(&error) => {
+                all.answers.extend(part.iter().map(|_| None));
+            }
             // An earlier part is written and stays.
             Err(error) => return Err(Error::uncertain(error)),
         }
