@@ -206,8 +206,7 @@ impl<S: Store, R: Call> Worker<S, R> {
             let asked = self.node.timer.now();
             let answer = R::call(&self.node, requests).await;
             self.node.judge(asked, &answer, &self.share);
-            let answers = match answer {
-                Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
+            let answer = match answer {
                 Err(Error::Refused(cause)) if part.len() > 1 => {
                     let took = self.node.timer.now().saturating_duration_since(asked);
                     if took < TURN {
@@ -216,9 +215,12 @@ impl<S: Store, R: Call> Worker<S, R> {
                         continue;
                     }
                     // Each half would take as long: nobody looks for the request at fault.
-                    let error = Error::Unavailable(cause);
-                    part.iter().map(|_| Err(error.clone())).collect()
+                    Err(Error::Unavailable(cause))
                 }
+                answer => answer,
+            };
+            let answers = match answer {
+                Ok(answers) => answers.into_iter().map(Ok).collect::<Vec<_>>(),
                 Err(error) => part.iter().map(|_| Err(error.clone())).collect(),
             };
             for ((request, caller), answer) in part.into_iter().zip(answers) {
