@@ -1,7 +1,7 @@
 //! A user's triggers that fail as if the server did, or take long, for some timers. Each test has
 //! its own schema.
 
-use crate::{HOUR, SERVER, builder, client, ends, name, schedule, until};
+use crate::{HOUR, SERVER, builder, client, ends, name, schedule, start, until};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -31,12 +31,7 @@ async fn make(schema: &str, when: &str, does: &str) {
 /// that, where another key was being inserted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_that_a_trigger_fails_fails_no_other() {
-    let timer = Timer::builder().start().unwrap();
-    let node = of("fails").max_in_flight(0);
-    let node = node
-        .start(&timer, async |_: Due| Outcome::Done)
-        .await
-        .unwrap();
+    let (node, _fired) = start(of("fails").max_in_flight(0)).await;
     let mut client = client().await;
     for code in ["P0001", "42P01", "08006"] {
         let bad = "INSERT ON fails.timer FOR EACH ROW WHEN (NEW.name = 'kbad')";
@@ -77,12 +72,7 @@ async fn a_schedule_that_a_trigger_fails_fails_no_other() {
 /// Seen to fail: the second outcome was put back for an hour, as most places had refused ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_refuses_no_outcome() {
-    let timer = Timer::builder().start().unwrap();
-    let node = of("filled").max_in_flight(5);
-    let node = node
-        .start(&timer, async |_: Due| Outcome::Done)
-        .await
-        .unwrap();
+    let (node, _fired) = start(of("filled").max_in_flight(5)).await;
     let all = "DELETE ON filled.timer FOR EACH ROW";
     make(
         "filled",
@@ -130,12 +120,7 @@ async fn an_outcome_that_takes_long_costs_no_other_timer_its_claim() {
 /// Seen to fail: each half of the batch was tried for nine seconds, 81 in all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_schedule_that_takes_long_holds_no_other_up_for_long() {
-    let timer = Timer::builder().start().unwrap();
-    let node = of("long").max_in_flight(0);
-    let node = node
-        .start(&timer, async |_: Due| Outcome::Done)
-        .await
-        .unwrap();
+    let (node, _fired) = start(of("long").max_in_flight(0)).await;
     let slow = "INSERT ON long.timer FOR EACH ROW WHEN (NEW.name = 'kslow')";
     make("long", slow, "PERFORM pg_sleep(60)").await;
     let mut calls = JoinSet::new();

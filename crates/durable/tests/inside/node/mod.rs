@@ -304,10 +304,8 @@ async fn a_claim_whose_row_is_locked_most_of_the_time_is_renewed() {
     assert_eq!(node.stats().taken_over, 0);
 }
 
-/// After an outage the living renew their claims before anybody takes them over.
-#[tokio::test]
-async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
-    let rig = Rig::new();
+/// Starts two nodes, of which the first one has had a slow timer for six seconds.
+async fn two_with_a_slow_timer(rig: &Rig) -> ([Faulty; 2], [Durable<Faulty>; 2]) {
     let stores = [rig.store(), rig.store()];
     let nodes = [
         rig.node(&stores[0], |it| it).await,
@@ -315,6 +313,14 @@ async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
     ];
     nodes[0].schedule(now("a", "slow")).await.expect("no fault");
     rig.pass(seconds(6)).await;
+    (stores, nodes)
+}
+
+/// After an outage the living renew their claims before anybody takes them over.
+#[tokio::test]
+async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
+    let rig = Rig::new();
+    let (stores, nodes) = two_with_a_slow_timer(&rig).await;
     for store in &stores {
         *lock(&store.draw) = Some(Box::new(move |_| Some(Fault::Unreachable)));
     }
@@ -331,13 +337,7 @@ async fn nobody_takes_over_what_could_not_be_renewed_in_an_outage() {
 #[tokio::test]
 async fn nobody_takes_over_just_after_calls_have_hung() {
     let rig = Rig::new();
-    let stores = [rig.store(), rig.store()];
-    let nodes = [
-        rig.node(&stores[0], |it| it).await,
-        rig.node(&stores[1], |it| it).await,
-    ];
-    nodes[0].schedule(now("a", "slow")).await.expect("no fault");
-    rig.pass(seconds(6)).await;
+    let (stores, nodes) = two_with_a_slow_timer(&rig).await;
     // The other node is answered first.
     for (store, kept) in stores.iter().zip([14, 12]) {
         let mut has_failed = false;
